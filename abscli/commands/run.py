@@ -210,9 +210,15 @@ def run(
     received from a lost one whose operator is marked 'deterministic: false', or when a function does something else the
     second time. 'abs plan-recovery --failed-worker N --recovery local' names the tasks.
 
-    --state-memory lets keyed state be larger than memory: reduce and distinct keep it by key group, and those that were
-    used longest ago lie in files of the folder for temporary files (TMPDIR), which have no names and are gone with
-    their worker, however it ends. Results, epochs and recovery are the same; where the disk is full the job ends with
+    A join ('join: {key, left, time, within, how}') keeps rows of both inputs until the watermark says that nothing can
+    match them any more. A table beside the stream ('lookup: {path, key}') is read by each task when it starts; if it is
+    another one than in the epoch that a job goes on from, the run is refused with exit 7, unless the operator is marked
+    'deterministic: false'.
+
+    --state-memory lets keyed state be larger than memory: reduce, distinct and join keep it by key group, and those
+    that were used longest ago lie in files of the folder for temporary files (TMPDIR), which have no names and are
+    gone with their worker, however it ends. Results, epochs and recovery are the same; where the disk is full the
+    job ends with
     exit 6. Rows of a reduce with 'emit: epoch' or 'emit: change' wait until there are many for a key group that is on
     disk; any other reduce, and distinct, reads every key group that a batch has keys of. Not counted are batches on
     their way, and of an epoch the rows that it emits and its state file while that is written.

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
+import pyarrow as pa
 from msgspec import UNSET
 
 from abscli.engine.channels.inbox import Barrier, Batch, Inbox
 from abscli.engine.channels.messages import JobSpec
 from abscli.engine.channels.routing import Route
+from abscli.engine.columns import join_inputs
 from abscli.engine.failures import Failures
 from abscli.engine.local.steps import Place, Steps
+from abscli.engine.operators.interval_join import IntervalJoin
 from abscli.engine.operators.making import MakeState, in_memory, keyed_by, make_operator
 from abscli.engine.operators.runnable import Runnable
 from abscli.engine.operators.sessions import Sessions
+from abscli.engine.operators.table_lookup import TableLookup, check_table, own_key_groups, read_table
 from abscli.engine.operators.windowed import Windowed
 from abscli.engine.sinks.making import make_sink
 from abscli.engine.sinks.sink import Sink
@@ -34,7 +38,7 @@ from abscli.protocol.policy import Policy
 from abscli.protocol.task import Task
 from formats.ids import ChannelId, TaskId
 from formats.job.expand import channels_in
-from formats.job.model import KEYED, Kind, Operator, as_sink
+from formats.job.model import KEYED, Kind, Operator, Side, as_sink
 from formats.native.counters import Counters
 from formats.native.facts import PartFacts
 from formats.native.store import NativeStore
@@ -85,6 +89,7 @@ def build_tasks(
         splits.setdefault(part.task.operator, set()).update(at.split for at in part.positions or ())
     back = back_edges(topology)
     operators = {op.id: op for op in topology.operators}
+    joins = join_inputs(topology)
     # Of all that may be here, not of those that are made now: a task that takes its steps again has the same parts.
     keyed = sum(-(-op.parallelism // spec.workers) for op in topology.operators if op.kind in KEYED)
     make_state = in_memory if memory is None else partial(_bounded, memory, max(1, PARTS // max(1, keyed)))
@@ -122,12 +127,15 @@ def build_tasks(
     def task(op: Operator, index: int) -> RunningTask:
         name = TaskId(op.id, index)
         part = restored.part(name)
-        role = _role(op, index, spec, part, storage, may_show, make_state, splits.get(op.id, frozenset()))
+        splits_of: Collection[str] = splits.get(op.id, ())
+        role = _role(op, index, spec, part, storage, may_show, make_state, splits_of, joins)
         operator = role.operator
         if operator is not None and operator.state is not None:
             for table in restored.state(name):
+                if isinstance(operator, IntervalJoin):
+                    operator.resume(table)
                 operator.state.load(table)
-        if isinstance(operator, Windowed | Sessions):
+        if isinstance(operator, Windowed | Sessions | IntervalJoin):
             operator.watermark = part.watermark if part else None
         queues, outs = inboxes(op, index), routes(op, index)
         machine = make(
@@ -189,6 +197,7 @@ def _role(
     may_show: Callable[[], None],
     make_state: MakeState,
     splits: Collection[str],
+    joins: Mapping[str, Mapping[Side, pa.Schema]],
 ) -> _Role:
     task, sink = TaskId(op.id, index), None
     if (writes := as_sink(op)) is not None:
@@ -203,7 +212,12 @@ def _role(
         return _Role(source if spec.pace is None else PacedSource(source, spec.pace), None, sink, failures)
     if op.kind is Kind.SINK:
         return _Role(sink=sink)
-    return _Role(None, make_operator(op, task, spec.root, make_state, failures), sink, failures)
+    if op.lookup:
+        table = read_table(op, spec.directory)
+        check_table(op, table, part.connector if part else None, spec.directory)
+        inputs = [edge for edge in spec.topology.edges if edge.target == op.id]
+        return _Role(None, TableLookup(op, task, table, own_key_groups(op, index, inputs)), sink, failures)
+    return _Role(None, make_operator(op, task, spec.root, make_state, failures, joins.get(op.id)), sink, failures)
 
 
 def _bounded(memory: StateMemory, parts: int, op: Operator) -> State:

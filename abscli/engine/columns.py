@@ -9,10 +9,24 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
+from abscli.engine.errors import UsageError
+from abscli.engine.operators.join_columns import JoinColumns
+from abscli.engine.sources.columns import schema_of
 from abscli.engine.sources.event_times import as_event_times
+from abscli.engine.sources.making import SOURCE_TYPES, declared_schema
 from abscli.engine.state.aggregates import result_type
 from abscli.graph.job_graph import JobGraph
-from formats.job.model import WINDOW_END, WINDOW_START, Aggregate, Kind, Operator, Topology
+from formats.job.model import (
+    LATE,
+    WINDOW_END,
+    WINDOW_START,
+    Aggregate,
+    Join,
+    Kind,
+    Operator,
+    Side,
+    Topology,
+)
 from formats.job.rules import OperatorFault
 
 WORDS = pa.schema([pa.field("word", pa.string())])
@@ -25,11 +39,10 @@ def column_faults(topology: Topology, sources: Mapping[str, pa.Schema]) -> Itera
     sources: the columns of the source operators that are known.
     """
     graph = JobGraph.of(topology)
-    outputs: dict[str, pa.Schema | None] = {}
-    late: dict[str, pa.Schema | None] = {}
+    outputs: Outputs = {}
     for id in graph.order:
         op = graph.operators[id]
-        inputs = {e.source: (late if e.output else outputs).get(e.source) for e in graph.inputs[id]}
+        inputs = {e.source: outputs.get((e.source, e.output or None)) for e in graph.inputs[id]}
         for edge in graph.inputs[id]:
             columns = inputs[edge.source]
             missing = [] if columns is None else [name for name in edge.key if name not in columns.names]
@@ -38,8 +51,97 @@ def column_faults(topology: Topology, sources: Mapping[str, pa.Schema]) -> Itera
         for source, columns in inputs.items():
             if columns is not None:
                 yield from _operator_faults(op, source, columns)
-        late[id] = _alike(list(inputs.values()))
-        outputs[id] = sources.get(id) if op.kind is Kind.SOURCE else _output(op, list(inputs.values()))
+        if op.join:
+            yield from _join_faults(op, inputs)
+        outputs |= _outputs(op, inputs, sources)
+
+
+Outputs = dict[tuple[str, str | None], pa.Schema | None]
+"""The columns of operators' outputs, by the output's name, as an edge has it."""
+
+
+def _outputs(op: Operator, inputs: Mapping[str, pa.Schema | None], sources: Mapping[str, pa.Schema]) -> Outputs:
+    if op.kind is Kind.SOURCE:
+        return {(op.id, None): sources.get(op.id)}
+    if not op.join or len(inputs) != 2:
+        columns = list(inputs.values())
+        return {(op.id, None): _output(op, columns), (op.id, LATE): _alike(columns)}
+    late: Outputs = {(op.id, side.late): columns for side, columns in _by_side(op.join, inputs).items()}
+    try:
+        return late | {(op.id, None): JoinColumns(op, _sides(op, inputs)).output}
+    except UsageError:
+        return late
+
+
+def join_inputs(topology: Topology) -> dict[str, dict[Side, pa.Schema]]:
+    """The columns of both sides of each join, as far as the job graph alone says them; UsageError where it does not.
+    They are the same for all tasks and attempts."""
+    return {op.id: _sides(op, inputs) for op, inputs in _joins(topology)}
+
+
+def _joins(topology: Topology) -> Iterator[tuple[Operator, dict[str, pa.Schema | None]]]:
+    """Each join with what is known of its two inputs' columns."""
+    if not any(op.join for op in topology.operators):
+        return
+    graph = JobGraph.of(topology)
+    sources = {op.id: schema for op in topology.operators if (schema := _declared(op)) is not None}
+    outputs: Outputs = {}
+    for id in graph.order:
+        op = graph.operators[id]
+        inputs = {e.source: outputs.get((e.source, e.output or None)) for e in graph.inputs[id]}
+        if op.join and len(inputs) == 2:  # with fewer an input has a mistake of its own
+            yield op, inputs
+        outputs |= _outputs(op, inputs, sources)
+
+
+def _declared(op: Operator) -> pa.Schema | None:
+    if op.kind is not Kind.SOURCE or (op.connector or {}).get("type") not in SOURCE_TYPES:
+        return None
+    try:
+        return declared_schema(op)
+    except UsageError:  # told with its source
+        return None
+
+
+def _by_side(join: Join, inputs: Mapping[str, pa.Schema | None]) -> dict[Side, pa.Schema | None]:
+    return {Side.LEFT if source == join.left else Side.RIGHT: columns for source, columns in inputs.items()}
+
+
+def _sides(op: Operator, inputs: Mapping[str, pa.Schema | None]) -> dict[Side, pa.Schema]:
+    """The columns of a join's sides; UsageError where nobody says them."""
+    assert op.join
+    sides = {}
+    for source, known in inputs.items():
+        declared, columns = op.join.columns.get(source), known
+        if declared is not None:
+            columns = schema_of(declared, f"operator {op.id}, columns of {source}")
+        if columns is None:
+            raise UsageError(
+                f"operator {op.id}: which columns {source} sends is not known before it runs, and state and nulls need "
+                "their types",
+                hint=f"add to the join columns: {{{source}: {{column: type, ...}}}}",
+            )
+        sides[Side.LEFT if source == op.join.left else Side.RIGHT] = columns
+    return sides
+
+
+def join_faults(topology: Topology) -> Iterator[OperatorFault]:
+    """Joins whose columns the job graph does not say, or do not go together."""
+    for op, inputs in _joins(topology):
+        try:
+            JoinColumns(op, _sides(op, inputs))
+        except UsageError as error:
+            yield OperatorFault(op.id, (str(Kind.JOIN),), error.message, error.hint)
+
+
+def _join_faults(op: Operator, inputs: Mapping[str, pa.Schema | None]) -> Iterator[OperatorFault]:
+    """What the columns of sources that are known by now have against what a join says of them."""
+    assert op.join
+    for source, columns in inputs.items():
+        declared = op.join.columns.get(source)
+        missing = [name for name in declared or () if columns is not None and name not in columns.names]
+        if missing and columns is not None:
+            yield _missing(op, (str(Kind.JOIN), "columns", source, missing[0]), missing[0], source, columns)
 
 
 def _missing(op: Operator, keys: tuple[str, ...], name: str, source: str, columns: pa.Schema) -> OperatorFault:

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from abscli.engine.columns import column_faults
-from abscli.engine.errors import UsageError
+from abscli.engine.columns import column_faults, join_faults
+from abscli.engine.errors import JobFailed, UsageError
 from abscli.engine.functions import load
+from abscli.engine.operators.table_lookup import read_table
 from abscli.engine.sinks.places import place_of
 from abscli.engine.sources.event_times import as_event_times
 from abscli.engine.sources.finding import find_splits
@@ -27,8 +28,8 @@ from formats.native.sink_bucket import place_fault
 from formats.native.transactions import MOST_OPERATOR
 from formats.storage import is_served
 
-RUNNABLE = frozenset({Kind.SOURCE, Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.REDUCE, Kind.DISTINCT, Kind.UNION,
-                      Kind.SINK})  # fmt: skip
+RUNNABLE = frozenset({Kind.SOURCE, Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.REDUCE, Kind.DISTINCT, Kind.JOIN,
+                      Kind.LOOKUP, Kind.UNION, Kind.SINK})  # fmt: skip
 SINK_TYPES = (*ENDINGS, "postgres", "stdout", "delta")
 
 
@@ -45,7 +46,7 @@ def check_runnable(topology: Topology) -> None:
 def graph_faults(topology: Topology) -> Iterator[OperatorFault]:
     """What the job graph alone shows; nothing is imported, and no input is looked for."""
     for op in topology.operators:
-        if op.kind not in RUNNABLE:
+        if op.kind not in RUNNABLE or (op.kind is Kind.JOIN and not op.join):
             message = f"operator {op.id} is {op.kind}: it can be inspected and planned for, not run"
             yield OperatorFault(op.id, (str(op.kind),), message, f"run knows {', '.join(sorted(RUNNABLE))}")
     for edge in topology.edges:
@@ -53,6 +54,7 @@ def graph_faults(topology: Topology) -> Iterator[OperatorFault]:
             message = f"edge {edge.name} is marked replayable, and the engine keeps no such log"
             yield OperatorFault(edge.target, ("from", edge.source), message, "remove the mark to run the job")
     yield from _connector_faults(topology)
+    yield from join_faults(topology)
     yield from _time_faults(topology)
     back = back_edges(topology)
     for loop in restless_loops(topology):
@@ -178,6 +180,11 @@ def all_faults(topology: Topology, directory: str, *, from_start: bool) -> Itera
                 load(op.function, directory)
             except UsageError as error:
                 yield OperatorFault(op.id, (str(op.kind),), f"operator {op.id}: {error.message}", error.hint)
+        elif op.lookup:
+            try:
+                read_table(op, directory)
+            except JobFailed as error:
+                yield OperatorFault(op.id, (str(op.kind), "path"), error.message, error.hint)
     yield from column_faults(topology, columns)
 
 

@@ -14,15 +14,17 @@ from functools import partial
 import msgspec
 import pyarrow as pa
 
+from abscli.engine.columns import join_inputs
 from abscli.engine.errors import EngineError
 from abscli.engine.failures import Failures
 from abscli.engine.operators.making import make_operator
 from abscli.engine.operators.rows import cannot_work, other_columns, without_dictionaries
 from abscli.engine.operators.runnable import Runnable, WithLate
+from abscli.engine.operators.table_lookup import TableLookup, read_table
 from abscli.engine.sources.contract import Source
 from abscli.engine.sources.making import make_source
 from formats.ids import ChannelId, TaskId
-from formats.job.model import LATE, Kind, Operator, Topology
+from formats.job.model import Kind, Operator, Topology
 from formats.watermark import END, lowest
 
 ROUND = 100
@@ -114,6 +116,7 @@ class _Run:
         self._failures: dict[str, Failures] = {}
         self._readers: dict[str, Source] = {}
         self._operators: dict[str, Runnable] = {}
+        joins = join_inputs(topology)
         for op in self._order:
             alone = msgspec.structs.replace(op, parallelism=1)
             task = TaskId(op.id, 0)
@@ -122,8 +125,11 @@ class _Run:
                 failures = self._failures[op.id] = Failures(task, _First(self._sampled[op.id]))
             if op.kind is Kind.SOURCE:
                 self._readers[op.id] = make_source(alone, 0, directory, None, None, failures=failures)
+            elif op.lookup:
+                self._operators[op.id] = TableLookup(alone, task, read_table(op, directory))
             elif op.kind is not Kind.SINK:
-                self._operators[op.id] = make_operator(alone, task, directory, failures=failures)
+                sides = joins.get(op.id)
+                self._operators[op.id] = make_operator(alone, task, directory, failures=failures, inputs=sides)
 
     def close(self) -> None:
         """Let go of the operators' state."""
@@ -193,11 +199,11 @@ class _Run:
             return
         if failures is not None:
             failures.begin(1, str(channel))
-        output = operator.process(rows, first)
+        output = operator.process(rows, first, channel.sender.operator)
         if failures is not None:
             failures.put()
         if isinstance(output, WithLate):
-            self._send(id, output.late, LATE)
+            self._send(id, output.late, output.output)
             output = output.rows
         self._emit(id, output)
 

@@ -19,6 +19,7 @@ from abscli.engine.failures import Failures
 from abscli.engine.local.steps import Differs, Place, Steps
 from abscli.engine.operators.rows import cannot_work, in_words, other_columns, without_dictionaries
 from abscli.engine.operators.runnable import Runnable, WithLate
+from abscli.engine.operators.table_lookup import TableLookup
 from abscli.engine.sinks.sink import Sink
 from abscli.engine.sources.contract import Source
 from abscli.engine.state.packing import Loader, Packer
@@ -55,7 +56,6 @@ from abscli.protocol.task import PartStage, Task
 from abscli.protocol.trace import TracedTask
 from abscli.protocol.turns import Turns
 from formats.ids import ChannelId, TaskId
-from formats.job.model import LATE
 from formats.native.counters import Counters
 from formats.native.facts import PartFacts, StateFileFacts
 from formats.native.state.references import depth, rows_in_reach
@@ -439,11 +439,11 @@ class RunningTask:
                 return
             if self.failures is not None:
                 self.failures.begin(self.machine.copied + 1, str(channel))
-            rows = self.operator.process(batch.rows, batch.first)
+            rows = self.operator.process(batch.rows, batch.first, channel.sender.operator)
             if self.failures is not None:
                 self.failures.put()
             if isinstance(rows, WithLate):
-                self._emit(rows.late, LATE)
+                self._emit(rows.late, rows.output)
                 rows = rows.rows
             self._emit(rows)
 
@@ -517,7 +517,7 @@ class RunningTask:
             counters=Counters(dict(self.machine.sent), dict(self.machine.received)),
             positions=self.source.cut() if self.source is not None else None,
             round_robin={r.edge.target: r.turn for r in self.routes},
-            connector=self.source.connector if self.source is not None else None,
+            connector=self._connector,
             finished=self.machine.finished,
             alignment=started - self._first_barrier.get(epoch, started),
             copied=started,
@@ -531,6 +531,13 @@ class RunningTask:
         loader = self._packer.loader() if self._packer is not None else None
         future = self._pool.submit(write_state, loader or self._storage, draft, copy, key, base, stage)
         self._parts[epoch] = Part(draft, self._base_epoch, future, loader, place)
+
+    @property
+    def _connector(self) -> dict[str, str] | None:
+        """What a snapshot keeps of what lies outside the job."""
+        if isinstance(self.operator, TableLookup):
+            return self.operator.connector
+        return self.source.connector if self.source is not None else None
 
     @property
     def _rows(self) -> int:

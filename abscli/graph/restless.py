@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abscli.graph.loops import loops
-from formats.job.model import Aggregation, Emit, Kind, Operator, Topology
+from formats.job.model import Aggregation, Emit, Kind, LookupHow, Operator, Topology
 
 PASSES_ON = frozenset({Kind.MAP, Kind.UNION, Kind.REDUCE})
 """What puts out a row, now or with the epoch, whenever it has got one. A filter, a distinct and a flat_map may not."""
@@ -12,6 +12,8 @@ PASSES_ON = frozenset({Kind.MAP, Kind.UNION, Kind.REDUCE})
 def passes_on(operator: Operator) -> bool:
     """Whether a row that it gets always leads to one that it puts out."""
     counts = any(output.function is Aggregation.COUNT for output in operator.aggregates)
+    if operator.lookup and operator.lookup.how is LookupHow.LEFT:
+        return True
     # A least value comes to rest, and a count differs with every row.
     return operator.kind in PASSES_ON and (operator.emit is not Emit.CHANGE or counts)
 

@@ -28,6 +28,8 @@ def waits_for_time(operator: Operator) -> str | None:
     """The option of an operator's entry for which it needs event time; None if it needs none."""
     if operator.window:
         return "window"
+    if operator.join:
+        return "join"
     return "ttl" if operator.ttl else None
 
 

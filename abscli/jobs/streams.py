@@ -10,12 +10,14 @@ from abscli.jobs.drafts import DraftOperator, Drafts, Input
 from abscli.jobs.durations import positive_seconds
 from abscli.jobs.lines import Line, caller, refused
 from abscli.jobs.references import Function, reference_of
-from formats.durations import Duration, duration_text
+from formats.durations import Duration, duration_text, seconds_of
 from formats.job.model import LATE, Aggregate, Aggregation, Kind, Partition
 from formats.job.written import output_document
 
 __all__ = ("Column", "Grouped", "Loop", "OnError", "Output", "Stream", "col", "count", "dead_letter")
 
+JoinHow = Literal["inner", "left", "outer"]
+LookupHow = Literal["inner", "left"]
 EmitWhen = Literal["epoch", "record", "batch", "change"]
 TableMode = Literal["two-phase", "upsert"]
 
@@ -156,9 +158,10 @@ class Stream:
         merged = self.merge(*others) if others else self
         return merged._then(Kind.UNION, "union", {}, marks)
 
-    def late(self) -> Self:
-        """The rows that came too late for the windows of this stream's operator."""
-        return replace(self, _inputs=tuple(replace(one, output=LATE) for one in self._inputs))
+    def late(self, side: Literal["left", "right"] | None = None) -> Self:
+        """The rows that came too late for the windows of this stream's operator, or for this side of its join."""
+        output = LATE if side is None else f"{LATE}_{side}"
+        return replace(self, _inputs=tuple(replace(one, output=output) for one in self._inputs))
 
     def merge(self, *others: Stream) -> Stream:
         """What reads this reads the others as well: an operator with several inputs."""
@@ -185,6 +188,70 @@ class Stream:
     def distinct(self, *key: str, **marks: Unpack[Marks]) -> Stream:
         """The first row of each key. key: names of columns."""
         return self._then(Kind.DISTINCT, "distinct", list(key), marks)
+
+    # -- beside each other -----------------------------------------------------------------------------------
+
+    def join(
+        self,
+        right: Stream,
+        *,
+        on: str | Sequence[str],
+        time: str | tuple[str, str],
+        within: Duration | None = None,
+        before: Duration | None = None,
+        how: JoinHow = "inner",
+        lateness: Duration | None = None,
+        columns: tuple[Mapping[str, str] | None, Mapping[str, str] | None] = (None, None),
+        **marks: Unpack[Marks],
+    ) -> Stream:
+        """Rows of both streams that have one key, and times that are near: each pair is a row.
+
+        on: key columns of both. time: the column with each row's event time, or that of this stream and that of the
+        other. within: so much later than this stream's row the other's may be; before: so much earlier.
+        how: `left` puts out the rows of this stream that have no match, too, with nulls, `outer` those of both.
+        lateness: for how long behind the watermark rows are taken. columns: names and types of this stream's columns
+        and of the other's, where a function hides them.
+        """
+        line, _ = caller()
+        sides = [one.source for stream in (self, right) for one in stream._inputs]
+        if len(sides) != 2 or not all(isinstance(side, str) for side in sides):
+            hint = "merge streams with union() before a join, and join outside of loops"
+            raise refused(line, "a join is of two operators' rows", hint)
+        left_id, right_id = map(str, sides)
+        spans = {"before": before, "after": within}
+        named = {id: dict(types) for id, types in zip((left_id, right_id), columns, strict=True) if types is not None}
+        work: dict[str, Any] = {
+            "key": [on] if isinstance(on, str) else list(on),
+            "left": left_id,
+            "time": time if isinstance(time, str) else {left_id: time[0], right_id: time[1]},
+            "within": {name: _duration(span) for name, span in spans.items() if span is not None} or {"after": "0s"},
+            **({} if how == "inner" else {"how": how}),
+            **({} if lateness is None else {"lateness": _duration(lateness)}),
+            **({"columns": named} if named else {}),
+        }
+        return self.merge(right)._then(Kind.JOIN, "join", work, marks)
+
+    def lookup(
+        self,
+        path: str,
+        *,
+        on: str | Sequence[str],
+        how: LookupHow = "inner",
+        columns: Sequence[str] | None = None,
+        **marks: Unpack[Marks],
+    ) -> Stream:
+        """Columns of a table beside each row of this stream.
+
+        path: of a Parquet or CSV file, which each task reads when it starts. on: key columns of both. how: `left` keeps
+        rows without a match, with nulls. columns: of the table; None: all others than the key.
+        """
+        work: dict[str, Any] = {
+            "path": path,
+            "key": [on] if isinstance(on, str) else list(on),
+            **({} if how == "inner" else {"how": how}),
+            **({} if columns is None else {"columns": list(columns)}),
+        }
+        return self._then(Kind.LOOKUP, "lookup", work, marks)
 
     # -- how rows go to the next operator's tasks ------------------------------------------------------------
 
@@ -276,6 +343,11 @@ class Stream:
     def __repr__(self) -> str:
         sources = [str(one.source) if isinstance(one.source, str) else "what comes back" for one in self._inputs]
         return f"{type(self).__name__}({', '.join(sources)} of job {self._drafts.name!r})"
+
+
+def _duration(span: Duration) -> str:
+    """As a job file has it."""
+    return span if isinstance(span, str) else duration_text(seconds_of(span)) if seconds_of(span) else "0s"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -11,7 +11,7 @@ import msgspec
 from formats.bounds import read_user_file
 from formats.job import changes
 from formats.job.changes import Changes, read_changes
-from formats.job.model import Operator, Topology
+from formats.job.model import Kind, Operator, Topology
 from formats.job.operators import DEFINITIONS, OPERATORS_SCHEMA, Draft, read_operator
 from formats.job.rules import OperatorFault, check_graph
 from formats.user_file import values as read
@@ -162,7 +162,9 @@ def _too_many(name: str, parallelism: int, limit: int) -> tuple[str, str]:
 def _is_whole(draft: Draft) -> bool:
     """Whether an operator can be made of it, though it may have mistakes."""
     needed = (draft.kind, draft.parallelism, draft.max_parallelism, draft.key)
-    return all(value is not None for value in needed) and not draft.inputs_broken and not draft.outputs_broken
+    broken = draft.inputs_broken or draft.outputs_broken or draft.join_broken
+    lacks_table = draft.kind is Kind.LOOKUP and draft.lookup is None
+    return all(value is not None for value in needed) and not broken and not lacks_table
 
 
 def _operator(draft: Draft) -> Operator:
@@ -185,5 +187,7 @@ def _operator(draft: Draft) -> Operator:
         ordered_output=draft.ordered_output,
         window=draft.window or msgspec.UNSET,
         ttl=draft.ttl or msgspec.UNSET,
+        join=draft.join or msgspec.UNSET,
+        lookup=draft.lookup or msgspec.UNSET,
         on_error=draft.on_error,
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 from formats.job.connectors import connector
 from formats.job.identifiers import clipped
+from formats.job.joins import join, lookup
 from formats.job.model import LISTED, Aggregate, Aggregation, Emit, Kind
 from formats.user_file import values as read
 from formats.user_file.mistakes import Mistakes
@@ -22,7 +23,6 @@ def _member(name: str, of: Shape[Any]) -> Shape[Members]:
 
 
 _KEYED_FUNCTION = Record({"key": read.columns, "function": read.function}, {"function": None})
-_JOIN = Record(_KEYED_FUNCTION.fields, {"function": None, "key": "key: [column, ...]"})
 
 
 @shape(None, anyOf=[read.function.reference(), _KEYED_FUNCTION.schema])
@@ -131,7 +131,8 @@ KINDS: dict[Kind, Shape[Members]] = {
     Kind.REDUCE: _reduce,
     Kind.DISTINCT: _member("key", read.columns),
     Kind.PROCESS: _process,
-    Kind.JOIN: Shape(_JOIN.read, _JOIN.schema),
+    Kind.JOIN: join,
+    Kind.LOOKUP: lookup,
     Kind.UNION: _union,
     Kind.SINK: connector(Kind.SINK),
 }

@@ -33,12 +33,13 @@ class Kind(StrEnum):
     DISTINCT = "distinct"
     PROCESS = "process"
     JOIN = "join"
+    LOOKUP = "lookup"
     UNION = "union"
     SINK = "sink"
     OPAQUE = "opaque"
 
 
-ROW_WISE = frozenset({Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.UNION})
+ROW_WISE = frozenset({Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.LOOKUP, Kind.UNION})
 KEYED = frozenset({Kind.REDUCE, Kind.DISTINCT, Kind.PROCESS, Kind.JOIN})
 
 
@@ -155,6 +156,78 @@ LATE = "late"
 """The output of an operator with windows that has the rows which came too late."""
 
 
+class How(StrEnum):
+    """Which rows a join puts out though none matches them: none, those of the left side, those of both."""
+
+    INNER = "inner"
+    LEFT = "left"
+    OUTER = "outer"
+
+
+class LookupHow(StrEnum):
+    """What becomes of a row that no row of the table matches: it is left out, or goes on."""
+
+    INNER = "inner"
+    LEFT = "left"
+
+
+class Side(StrEnum):
+    """Of a join."""
+
+    LEFT = "left"
+    RIGHT = "right"
+
+    @property
+    def other(self) -> Side:
+        """The one that it is joined with."""
+        return Side.RIGHT if self is Side.LEFT else Side.LEFT
+
+    @property
+    def late(self) -> str:
+        """The output with its rows that came too late."""
+        return f"{LATE}_{self}"
+
+
+LATE_OUTPUTS = (LATE, *(side.late for side in Side))
+"""Outputs that an input can name."""
+
+JOIN_SIDE, JOIN_NUMBER = "join_side", "join_number"
+"""The columns of a join's state behind those of the key: where a waiting row came from, and its number in its task."""
+
+
+class Join(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A join of two inputs by key and event time. Durations in microseconds.
+
+    left: the input whose rows a row of the other matches from `before` their time to `after` it, both included;
+    time: the columns with the event times, of the left side and of the right;
+    lateness: so far behind the watermark rows are still taken;
+    columns: of an input, name to type, where its operator does not say them.
+    """
+
+    left: str
+    time: tuple[str, str]
+    before: int
+    after: int
+    how: How = How.INNER
+    lateness: int = 0
+    columns: dict[str, dict[str, str]] = {}
+
+
+class Lookup(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A table beside the stream, read from a file when a task starts.
+
+    path: of a Parquet or CSV file, by its ending;
+    key: columns of the table, and of the stream, that have to be equal;
+    how: whether a row without a match goes on, with nulls;
+    columns: that come to a row; all others than the key where it says none.
+    """
+
+    path: str
+    key: tuple[str, ...]
+    how: LookupHow = LookupHow.INNER
+    columns: tuple[str, ...] = ()
+
+
 class DeadLetter(msgspec.Struct, frozen=True):
     """Records on which an operator fails are written where this path leads, as by a sink."""
 
@@ -175,6 +248,7 @@ class Operator(msgspec.Struct, frozen=True):
     connector: the mapping under `source` or `sink`, with its `type`;
     window: of `reduce`;
     ttl: of `reduce` and `distinct`;
+    join, lookup: of these kinds. A `join` with a function has none, and cannot be run;
     on_error: of those on whose records it may fail; unset: that ends the run.
     """
 
@@ -193,6 +267,8 @@ class Operator(msgspec.Struct, frozen=True):
     # Unset, not null: a job without them has the bytes, and so the digest, that it always had.
     window: Window | msgspec.UnsetType = msgspec.UNSET
     ttl: Ttl | msgspec.UnsetType = msgspec.UNSET
+    join: Join | msgspec.UnsetType = msgspec.UNSET
+    lookup: Lookup | msgspec.UnsetType = msgspec.UNSET
     on_error: OnError | msgspec.UnsetType = msgspec.UNSET
 
     @property

@@ -14,15 +14,20 @@ import msgspec
 
 from formats.job.event_time import EVENT_TIME, duration
 from formats.job.identifiers import ID, ID_SCHEMA, clipped
+from formats.job.joins import joined
 from formats.job.kinds import KINDS
 from formats.job.model import (
+    JOIN_NUMBER,
+    JOIN_SIDE,
     KEYED,
-    LATE,
+    LATE_OUTPUTS,
     WINDOW_END,
     WINDOW_START,
     Aggregate,
     Emit,
+    Join,
     Kind,
+    Lookup,
     OnError,
     Partition,
     Ttl,
@@ -72,7 +77,8 @@ class Draft:
     parallelism, max_parallelism: None if broken, here or where the default stands;
     inputs_broken: `from` has entries that could not be read;
     key: None if broken;
-    outputs_broken: a `reduce` has outputs that could not be read.
+    outputs_broken: a `reduce` has outputs that could not be read;
+    join_options: what a `join` says, of inputs that may be others; join_broken: it could not be read.
     """
 
     id: str
@@ -94,6 +100,10 @@ class Draft:
     connector: dict[str, Any] | None = None
     window: Window | None = None
     ttl: Ttl | None = None
+    join: Join | None = None
+    join_options: dict[str, Any] | None = None
+    join_broken: bool = False
+    lookup: Lookup | None = None
 
     @property
     def inputs_at(self) -> Scalar | None:
@@ -177,11 +187,12 @@ MARKS = Record(
 INPUT = Record(
     {
         "partition": one_of(Partition), "key": read.columns, "replayable": read.boolean,
-        "output": Shape(read.string.read, {"const": LATE}),
+        "output": Shape(read.string.read, {"enum": list(LATE_OUTPUTS)}),
     },
     descriptions={
         "replayable": "A log of what the sender sent since the last complete epoch is kept.",
-        "output": "late: the rows that came too late for the sender's windows, in place of what it puts out.",
+        "output": "late: the rows that came too late for the sender's windows, in place of what it puts out; of a join "
+        "late_left or late_right.",
     },
 )
 FROM_SCHEMA: Schema = {
@@ -234,8 +245,9 @@ def _input(source: str, at: Scalar, options: Node | None, label: str, mistakes: 
         return Input(source, at, broken=True)
     broken = any(values.get(name, "") is None for name in ("partition", "key", "output"))
     output = values.get("output")
-    if output not in (None, LATE):
-        mistakes.add(options.pairs["output"][1], f"{label} has no output {shown(output)}", f"write {LATE}")
+    if output not in (None, *LATE_OUTPUTS):
+        hint = f"one of {', '.join(LATE_OUTPUTS)}"
+        mistakes.add(options.pairs["output"][1], f"{label} has no output {shown(str(output))}", hint)
         broken, output = True, None
     replayable = values.get("replayable") is True
     return Input(source, at, options, values.get("partition"), values.get("key"), replayable, output, broken)
@@ -254,6 +266,25 @@ def _read_kind(draft: Draft, node: Mapping, where: str, mistakes: Mistakes) -> N
         for name, value in (members or {}).items():
             setattr(draft, name, value)
     _check_times(draft, where, mistakes)
+    _check_join(draft, where, mistakes)
+
+
+def _check_join(draft: Draft, where: str, mistakes: Mistakes) -> None:
+    """What a join says of its inputs, which have been read."""
+    if draft.kind is not Kind.JOIN or draft.join_options is None:
+        return
+    for name in draft.key or ():
+        if name in (JOIN_SIDE, JOIN_NUMBER):
+            message = f"{where}: {name} is a column of its state"
+            mistakes.add(draft.place(("join", "key")), message, "give the column another name in a map before it")
+
+    def mistake(option: str, message: str, hint: str | None) -> None:
+        place = draft.inputs_at or draft.at if option == "from" else draft.place(("join", option))
+        mistakes.add(place, f"{where}: {message}", hint)
+
+    if draft.inputs_at is not None and not draft.inputs_broken:
+        draft.join = joined(draft.join_options, [given.source for given in draft.inputs], mistake)
+    draft.join_broken = draft.join is None
 
 
 def _check_times(draft: Draft, where: str, mistakes: Mistakes) -> None:
@@ -284,7 +315,7 @@ def _operator_schema() -> Schema:
     given = [{"required": [kind.value]} for kind in KINDS]
     kinds = {kind.value: s.reference() for kind, s in KINDS.items()}
     return {
-        "description": "At most one of the ten kinds; an operator with none is opaque.",
+        "description": "At most one of the eleven kinds; an operator with none is opaque.",
         **MARKS.schema,
         "properties": {"from": {"$ref": "#/$defs/from"}, **MARKS.schema["properties"], **kinds},
         "additionalProperties": False,

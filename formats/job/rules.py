@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from formats.job.model import KEYED, Edge, Kind, Partition
+from formats.job.model import KEYED, LATE, Edge, Kind, Partition, Side
 from formats.job.operators import Draft, Input
 from formats.user_file.mistakes import Mistakes, Place
 from formats.user_file.nodes import shown
@@ -41,13 +41,25 @@ def check_graph(drafts: dict[str, Draft], at: Place, mistakes: Mistakes) -> tupl
             if source.kind is Kind.SINK:
                 mistakes.add(entry.at, f"operator {draft.id} reads from {source.id}, and a sink has no outputs")
             partition, key = _partition(source, draft, entry, mistakes)
-            if entry.output is not None and source.window is None:
+            outputs = _outputs(source)
+            if entry.output is not None and entry.output not in outputs:
                 message = f"operator {draft.id}: input {source.id} has no windows, for which rows could be late"
-                mistakes.add(entry.place("output"), message, "remove output, or give it a window")
+                hint = "remove output, or give it a window"
+                if outputs:
+                    message = f"operator {draft.id}: input {source.id} has no output {entry.output}"
+                    hint = f"write {' or '.join(outputs)}"
+                mistakes.add(entry.place("output"), message, hint)
             output = entry.output or msgspec.UNSET
             edges.append(Edge(source.id, draft.id, partition, key, entry.replayable, output))
     _check_reach(drafts, edges, at, mistakes)
     return tuple(edges)
+
+
+def _outputs(source: Draft) -> tuple[str, ...]:
+    """Those of an operator beside the one that it mainly has."""
+    if source.window is not None:
+        return (LATE,)
+    return tuple(side.late for side in Side) if source.kind is Kind.JOIN and source.function is None else ()
 
 
 def _check_ends(draft: Draft, mistakes: Mistakes) -> None:

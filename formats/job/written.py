@@ -11,6 +11,7 @@ from formats.errors import FormatError
 from formats.job.changes import NO_CHANGES, Changes
 from formats.job.file import MAX_PARALLELISM, VERSION
 from formats.job.identifiers import ID
+from formats.job.joins import join_document, lookup_document
 from formats.job.model import KEYED, Aggregate, Aggregation, Edge, Emit, Kind, Operator, Partition, Topology
 from formats.job.windows import ttl_document, window_document
 
@@ -48,7 +49,7 @@ def job_document(topology: Topology, changes: Changes = NO_CHANGES) -> dict[str,
     document["operators"] = {
         op.id: {
             **_inputs([edge for edge in topology.edges if edge.target == op.id], operators),
-            **_work(op),
+            **_work(op, [edge.source for edge in topology.edges if edge.target == op.id]),
             **({} if op.parallelism == parallelism else {"parallelism": op.parallelism}),
             **({} if op.max_parallelism == max_parallelism else {"max_parallelism": op.max_parallelism}),
             **({} if op.deterministic else {"deterministic": False}),
@@ -99,7 +100,7 @@ def output_document(aggregate: Aggregate) -> dict[str, Any]:
     }
 
 
-def _work(op: Operator) -> dict[str, Any]:
+def _work(op: Operator, inputs: list[str]) -> dict[str, Any]:
     """What an operator does, under the name of its kind."""
     if op.kind is Kind.OPAQUE:
         return {}
@@ -117,6 +118,12 @@ def _work(op: Operator) -> dict[str, Any]:
             work = list(op.key)
         case Kind.UNION:
             work = {}
+        case Kind.JOIN if op.join:
+            left = op.join.left
+            work = join_document(op.join, op.key, next((id for id in inputs if id != left), left))
+        case Kind.LOOKUP:
+            assert op.lookup
+            work = lookup_document(op.lookup)
         case Kind.PROCESS | Kind.JOIN:
             work = {"key": list(op.key), "function": op.function} if op.key else op.function
     return {op.kind.value: work}

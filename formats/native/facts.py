@@ -483,7 +483,7 @@ def version_for(parts: Iterable[PartFacts]) -> str:
 
 def state_version(topology: Topology) -> str:
     """The version of a store that has epochs of this job, as far as its operators' state goes."""
-    return REMOVING_VERSION if any(op.window or op.ttl for op in topology.operators) else FORMAT_VERSION
+    return REMOVING_VERSION if any(op.window or op.ttl or op.join for op in topology.operators) else FORMAT_VERSION
 
 
 def with_version(part: PartFacts) -> PartFacts:

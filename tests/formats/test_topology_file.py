@@ -19,7 +19,8 @@ from formats.errors import FormatError, UnsupportedVersion
 from formats.job.event_time import duration
 from formats.job.file import MAX_BYTES, BadFile, parse_topology, parse_topology_bytes
 from formats.job.kinds import KINDS
-from formats.job.model import Aggregate, Edge, Kind, Partition, Topology, canonical
+from formats.job.model import Aggregate, Edge, How, Join, Kind, Lookup, LookupHow, Partition, Topology, canonical
+from formats.job.written import job_yaml
 from formats.user_file.mistakes import Mistakes
 from formats.user_file.nodes import read_nodes
 
@@ -95,7 +96,12 @@ KIND_EXAMPLES: dict[Kind, list[Any]] = {
     Kind.REDUCE: [{"key": ["a"], "emit": "batch", "n": {"count": "*"}, "m": {"sum": "b"}}],
     Kind.DISTINCT: [["a", "b"]],
     Kind.PROCESS: ["f", {"function": "f"}, {"key": ["a"], "function": "m:f"}],
-    Kind.JOIN: [{"key": ["a", "b"], "function": "f"}],
+    Kind.JOIN: [{"key": ["a", "b"], "function": "f"},
+                {"key": ["a"], "left": "s", "time": "t", "within": {"before": "0s", "after": 5}, "how": "outer",
+                 "lateness": "1m", "columns": {"s": {"a": "int"}}},
+                {"key": ["a"], "left": "s", "time": {"s": "t", "r": "u"}, "within": {"after": "1.5s"}}],
+    Kind.LOOKUP: [{"path": "p.csv", "key": ["a"]},
+                  {"path": "p.parquet", "key": ["a", "b"], "how": "left", "columns": ["c"]}],
     Kind.UNION: [{}, None, True],
 }  # fmt: skip
 VALUES = st.sampled_from(
@@ -403,3 +409,70 @@ def test_what_is_accepted_of_a_damaged_file_fits_the_schema(data: st.DataObject)
     if topology is not None:
         VALIDATOR.validate(yaml.safe_load(text))
         assert {edge.source for edge in topology.edges} <= {op.id for op in topology.operators}
+
+
+# -- joins ------------------------------------------------------------------------------------------------------
+
+JOINED = """
+  r: {{source: {{type: text, path: y}}}}
+  j:
+    from: {inputs}
+    join: {{{join}}}
+"""
+WHOLE = "key: [k], left: s, time: at, within: {after: 10m}"
+
+
+def join_errors(join: str, inputs: str = "[s, r]") -> list[str]:
+    return errors_in(JOINED.format(join=join, inputs=inputs).lstrip("\n"))
+
+
+def test_a_join_is_read_with_its_defaults_and_written_again() -> None:
+    head = "  s: {source: {type: text, path: x}}\n"
+    plain = parsed(head + JOINED.format(inputs="[s, r]", join=WHOLE).lstrip("\n"))
+    assert plain.operator("j").join == Join("s", ("at", "at"), 0, 600_000_000)
+    assert [(edge.partition, edge.key) for edge in plain.edges] == [(Partition.HASH, ("k",))] * 2
+    more = "key: [k], left: r, time: {s: at, r: paid}, within: {before: 1s, after: 0s}, how: outer, lateness: 500ms"
+    columns = "columns: {s: {k: string, at: timestamp}}"
+    whole = parsed(head + JOINED.format(inputs="[s, r]", join=f"{more}, {columns}").lstrip("\n"))
+    assert whole.operator("j").join == Join(
+        "r", ("paid", "at"), 1_000_000, 0, How.OUTER, 500_000, {"s": {"k": "string", "at": "timestamp"}}
+    )
+    for topology in (plain, whole):
+        assert parse_topology_bytes(job_yaml(topology).encode(), "again.yaml") == topology
+
+
+def test_a_join_that_does_not_fit_its_inputs_is_told_where() -> None:
+    assert join_errors(WHOLE, "s") == ["7:5: operator j: a join has two inputs, not 1"]
+    assert join_errors(WHOLE.replace("left: s", "left: x")) == [
+        "8:28: operator j: left is 'x', and the inputs are s and r"
+    ]
+    assert join_errors(WHOLE.replace("time: at", "time: {s: at, x: at}")) == [
+        "8:31: operator j: time has 'x', and the inputs are s and r"
+    ]
+    assert join_errors(f"{WHOLE}, columns: {{x: {{k: string}}}}") == [
+        "8:72: operator j: columns has 'x', and the inputs are s and r"
+    ]
+    assert join_errors(WHOLE.replace("[k]", "[join_side]")) == [
+        "8:17: operator j: join_side is a column of its state"
+    ]
+
+
+def test_late_rows_of_a_join_are_two_outputs() -> None:
+    head = "  s: {source: {type: text, path: x}}\n"
+    text = head + JOINED.format(inputs="[s, r]", join=WHOLE).lstrip("\n")
+    late = "  l: {from: {j: {output: late_right}}, sink: {type: jsonl, path: l}}\n"
+    assert parsed(text + late).edges[-1].output == "late_right"
+    with pytest.raises(BadFile, match="input j has no output late"):
+        parsed(text + late.replace("late_right", "late"))
+    with pytest.raises(BadFile, match="has no windows, for which rows could be late"):
+        parsed(text + "  l: {from: {s: {output: late_left}}, sink: {type: jsonl, path: l}}\n")
+
+
+def test_a_table_beside_the_stream_is_read_and_written_again() -> None:
+    head = "  s: {source: {type: text, path: x}}\n"
+    topology = parsed(head + "  t: {from: s, lookup: {path: u.csv, key: [k], how: left, columns: [n]}}\n")
+    assert topology.operator("t").lookup == Lookup("u.csv", ("k",), LookupHow.LEFT, ("n",))
+    assert parse_topology_bytes(job_yaml(topology).encode(), "again.yaml") == topology
+    assert errors_in("  t: {from: s, lookup: {path: u.txt, key: [k]}}\n") == [
+        "5:31: operator t: lookup: path must end in .parquet or .csv, not 'u.txt'"
+    ]

@@ -21,7 +21,20 @@ from formats.job.changes import Changes, Move
 from formats.job.event_time import EventTime, event_time_of
 from formats.job.file import Job as JobRead
 from formats.job.file import parse_job, parse_job_bytes
-from formats.job.model import Aggregate, Aggregation, Edge, Emit, Kind, Operator, Partition, Topology
+from formats.job.model import (
+    Aggregate,
+    Aggregation,
+    Edge,
+    Emit,
+    How,
+    Join,
+    Kind,
+    Lookup,
+    LookupHow,
+    Operator,
+    Partition,
+    Topology,
+)
 from formats.job.written import job_yaml
 from tests.jobs.functions import further, step
 from tests.support.imports import ROOT
@@ -536,3 +549,31 @@ def test_every_public_method_is_typed_and_documented() -> None:
             if not name.startswith("_"):
                 assert member.__doc__, name
                 assert "return" in member.__annotations__, name
+
+
+def test_a_join_and_a_table_are_what_a_job_file_says() -> None:
+    job = Job("j")
+    orders = job.jsonl("o", schema={"k": "string", "at": "timestamp"}, event_time="at", id="orders")
+    payments = job.jsonl("p", event_time="paid", id="payments")
+    columns = {"k": "string", "paid": "timestamp"}
+    joined = orders.join(
+        payments, on="k", time=("at", "paid"), within=timedelta(seconds=90), before="0s", how="outer", lateness="1m",
+        columns=(None, columns), id="joined",
+    )  # fmt: skip
+    joined.late("right").to_jsonl("late", id="late")
+    joined.lookup("users.csv", on="k", how="left", columns=["name"]).to_jsonl("out")
+    operators = {op.id: op for op in job.topology.operators}
+    expected = Join("orders", ("at", "paid"), 0, 90_000_000, How.OUTER, 60_000_000, {"payments": columns})
+    assert operators["joined"].join == expected
+    assert operators["joined"].key == ("k",)
+    assert operators["lookup"].lookup == Lookup("users.csv", ("k",), LookupHow.LEFT, ("name",))
+    late = next(edge for edge in job.topology.edges if edge.target == "late")
+    assert (late.source, late.output) == ("joined", "late_right")
+    assert parse_job_bytes(job.yaml().encode(), "job.yaml").topology == job.topology
+
+
+def test_a_join_of_anything_but_two_operators_is_refused_at_its_line() -> None:
+    job = Job("j")
+    one, other = job.text("a", id="a"), job.text("b", id="b")
+    with pytest.raises(BadFile, match=r"test_building\.py:[0-9]+.*a join is of two operators' rows"):
+        one.join(one.merge(other), on="line", time="at")

@@ -3,12 +3,15 @@ says so)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+
+import pyarrow as pa
 
 from abscli.engine.errors import UsageError
 from abscli.engine.failures import Failures
 from abscli.engine.functions import load
 from abscli.engine.operators.distinct import Distinct
+from abscli.engine.operators.interval_join import IntervalJoin
 from abscli.engine.operators.last_out import LastOut
 from abscli.engine.operators.reduce import Reduce
 from abscli.engine.operators.row_wise import RowWise
@@ -17,7 +20,7 @@ from abscli.engine.operators.sessions import Sessions
 from abscli.engine.operators.windowed import Windowed
 from abscli.engine.state.keyed_state import KeyedState, State
 from formats.ids import TaskId
-from formats.job.model import WINDOW_START, Emit, Kind, Operator, WindowKind
+from formats.job.model import JOIN_NUMBER, JOIN_SIDE, WINDOW_START, Emit, Kind, Operator, Side, WindowKind
 from formats.native.state.tables import StateKey
 
 MakeState = Callable[[Operator], State]
@@ -32,17 +35,21 @@ def in_memory(operator: Operator) -> State:
 
 def keyed_by(operator: Operator) -> tuple[StateKey, bool]:
     """The key columns of an operator's state, and whether keys are removed from it."""
+    if operator.join:
+        return StateKey((*operator.key, JOIN_SIDE, JOIN_NUMBER), len(operator.key)), True
     if operator.window:
         return StateKey((*operator.key, WINDOW_START), len(operator.key)), True
     return StateKey.of(operator.key), bool(operator.ttl)
 
 
 def make_operator(
-    operator: Operator, task: TaskId, root: str, make_state: MakeState = in_memory, failures: Failures | None = None
-) -> Runnable:
+    operator: Operator, task: TaskId, root: str, make_state: MakeState = in_memory, failures: Failures | None = None,
+    inputs: Mapping[Side, pa.Schema] | None = None,
+) -> Runnable:  # fmt: skip
     """The runnable operator of a task that is neither source nor sink; UsageError for kinds that cannot be run.
 
     failures: takes the records on which it fails, where it goes on without them.
+    inputs: the columns of both sides of a join.
     """
     match operator.kind:
         case Kind.MAP | Kind.FILTER | Kind.FLAT_MAP:
@@ -52,6 +59,8 @@ def make_operator(
             return RowWise(operator, task, None)
         case Kind.DISTINCT:
             return Distinct(operator, make_state(operator))
+        case Kind.JOIN if operator.join and inputs is not None:
+            return IntervalJoin(operator, task, make_state(operator), inputs)
         case Kind.REDUCE if operator.window:
             made = Sessions if operator.window.kind is WindowKind.SESSION else Windowed
             return made(operator, task, make_state(operator))
@@ -60,5 +69,5 @@ def make_operator(
             return Reduce(operator, task, make_state(operator), last_out, failures)
     raise UsageError(
         f"operator {operator.id} is {operator.kind}: it can be inspected and planned for, not run",
-        hint="run knows source, map, filter, flat_map, reduce, distinct, union and sink",
+        hint="run knows source, map, filter, flat_map, reduce, distinct, join, lookup, union and sink",
     )

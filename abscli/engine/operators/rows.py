@@ -68,5 +68,5 @@ def joined(outputs: list[Rows]) -> pa.RecordBatch | None:
     """What was put out for parts of a batch, in the order of the records that it was put out for."""
     if len(outputs) < 2:
         return outputs[0].batch if outputs else None
-    order = np.argsort(np.concatenate([output.numbers for output in outputs]))
+    order = np.argsort(np.concatenate([output.numbers for output in outputs]), kind="stable")
     return pa.concat_batches([output.batch for output in outputs]).take(pa.array(order))

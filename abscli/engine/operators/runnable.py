@@ -8,13 +8,15 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 
 from abscli.engine.state.keyed_state import State
+from formats.job.model import LATE
 
 
 class WithLate(NamedTuple):
-    """What an operator puts out, and rows that came too late for its windows."""
+    """What an operator puts out, and rows that came too late for it. output: of the operator, that has these."""
 
     rows: pa.RecordBatch | None
     late: pa.RecordBatch
+    output: str = LATE
 
 
 class Runnable(Protocol):
@@ -22,8 +24,9 @@ class Runnable(Protocol):
 
     state: State | None
 
-    def process(self, batch: pa.RecordBatch, first: int) -> pa.RecordBatch | WithLate | None:
-        """Rows out for rows in; `first` numbers the batch's first record, for messages."""
+    def process(self, batch: pa.RecordBatch, first: int, sender: str = "") -> pa.RecordBatch | WithLate | None:
+        """Rows out for rows in; `first` numbers the batch's first record, for messages. sender: the operator that has
+        sent them."""
 
     def flush(self, watermark: int | None) -> Iterator[pa.RecordBatch]:
         """What is owed once an epoch, before its barrier, piece by piece; nothing is processed before the last.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from abscli.engine.errors import JobFailed
+from abscli.engine.operators.table_lookup import check_table, read_table
 from abscli.engine.sources.finding import matching
 from abscli.engine.sources.fingerprints import Fingerprint, is_same
 from abscli.engine.sources.input_files import Status, path_of, statuses
@@ -37,6 +39,7 @@ def later_input(topology: Topology, parts: Iterable[PartFacts], directory: str) 
     parts: of the epoch. Files that are not there are left to whoever reads them: this machine may have none of them.
     """
     parts = tuple(parts)
+    _check_tables(topology, parts, directory)
     for op in topology.operators:
         if op.kind is Kind.SOURCE and op.connector is not None and op.connector["type"] in FILE_TYPES:
             mine = [part for part in parts if part.operator == op.id and part.positions is not None]
@@ -56,6 +59,14 @@ def later_input(topology: Topology, parts: Iterable[PartFacts], directory: str) 
             )  # fmt: skip
             if later or grown:
                 yield LaterInput(op.id, later, grown)
+
+
+def _check_tables(topology: Topology, parts: Iterable[PartFacts], directory: str) -> None:
+    """JobFailed for a table beside the stream that is another one than in the epoch."""
+    for op in topology.operators:
+        kept = next((part.connector for part in parts if part.operator == op.id), None)
+        if op.lookup and kept is not None and os.path.isfile(os.path.join(directory, op.lookup.path)):
+            check_table(op, read_table(op, directory), kept, directory)
 
 
 def _check(op: Operator, position: Position, path: str, status: Status | None) -> None:

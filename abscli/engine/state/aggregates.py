@@ -24,13 +24,14 @@ SAMPLE = 64
 
 
 class ValueColumn:
-    """A growable column of values by slot, null until set. Numbers lie in numpy arrays, other types as objects.
-    room: for so many at first."""
+    """A growable column of values by slot, null until set. Numbers and times lie in numpy arrays, other types as
+    objects. room: for so many at first."""
 
     def __init__(self, kind: pa.DataType, room: int = 1024) -> None:
         self.type = kind
-        numeric = pa.types.is_int64(kind) or pa.types.is_float64(kind)
-        self._values: npt.NDArray[Any] = np.zeros(room, dtype=kind.to_pandas_dtype() if numeric else object)
+        self._stored = _stored_as(kind)
+        dtype = object if self._stored is None else self._stored.to_pandas_dtype()
+        self._values: npt.NDArray[Any] = np.zeros(room, dtype=dtype)
         self._valid = np.zeros(room, dtype=bool)
 
     @property
@@ -45,20 +46,27 @@ class ValueColumn:
     def take(self, slots: Slots) -> pa.Array:
         """A copy of the values of these slots."""
         self._reserve(slots)
-        return pa.array(self._values[slots], type=self.type, mask=~self._valid[slots])
+        if self._stored is None:
+            return pa.array(self._values[slots], type=self.type, mask=~self._valid[slots])
+        values = pa.array(self._values[slots], type=self._stored, mask=~self._valid[slots])
+        return values if self._stored == self.type else values.view(self.type)
 
     def put(self, slots: Slots, values: pa.Array) -> None:
         """Set these slots; they are distinct."""
         self._reserve(slots)
         valid = values.is_valid().to_numpy(zero_copy_only=False)
         self._valid[slots] = valid
-        if self._values.dtype == object:
+        if self._stored is None:
             # Not np.array: of values that are lists it would make a second dimension.
             objects = np.empty(len(values), dtype=object)
             objects[:] = values.to_pylist()
             self._values[slots] = objects
         else:
-            self._values[slots] = pc.fill_null(values, 0).to_numpy(zero_copy_only=False)
+            if values.type != self.type:
+                values = values.cast(self.type)
+            if self._stored != self.type:
+                values = values.view(self._stored)
+            self._values[slots] = values.fill_null(_zero(values.type)).to_numpy(zero_copy_only=False)
 
     def _reserve(self, slots: Slots) -> None:
         need = int(slots.max()) + 1 if len(slots) else 0
@@ -66,6 +74,21 @@ class ValueColumn:
             more = max(need, 2 * len(self._valid)) - len(self._valid)
             self._values = np.concatenate([self._values, np.zeros(more, dtype=self._values.dtype)])
             self._valid = np.concatenate([self._valid, np.zeros(more, dtype=bool)])
+
+
+def _zero(kind: pa.DataType) -> pa.Scalar:
+    return pa.scalar(0, pa.int8()).cast(kind)
+
+
+def _stored_as(kind: pa.DataType) -> pa.DataType | None:
+    """The type that numpy has for it; None where it has none."""
+    types = pa.types
+    if types.is_timestamp(kind) or types.is_time64(kind) or types.is_duration(kind) or types.is_date64(kind):
+        return pa.int64()
+    if pa.types.is_date32(kind) or pa.types.is_time32(kind):
+        return pa.int32()
+    plain = pa.types.is_integer(kind) or pa.types.is_float64(kind) or pa.types.is_float32(kind)
+    return kind if plain or pa.types.is_boolean(kind) else None
 
 
 def value_column(kind: pa.DataType, room: int = 1024) -> ValueColumn | ListColumn:

@@ -114,7 +114,7 @@ class KeyIndex:
             if new.all() and len(distinct) == len(groups):
                 return Located(slots, groups, first, new)
         # Two keys may have one hash: the rows whose key is not that of the slot look again, under the hash of the hash.
-        differs = ~_same([key.take(encoded.indices) for key in self.keys(slots)], columns)
+        differs = ~same([key.take(encoded.indices) for key in self.keys(slots)], columns)
         if not differs.any():
             return Located(slots, groups, first, new)
         return self._resolve(columns, own, probe, slots[groups], new, groups, differs)
@@ -220,7 +220,7 @@ def _first_rows(groups: Slots, count: int) -> Slots:
     return first
 
 
-def _same(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
+def same(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
     """Row by row, whether all columns are equal; null equals null, and NaN equals NaN."""
     result = np.ones(len(left[0]), dtype=bool)
     for a, b in zip(left, right, strict=True):

@@ -1,0 +1,194 @@
+"""The operator that puts columns of a table beside each row of a stream.
+
+A task reads the whole file when it starts. Its digest stands in every snapshot, so that another table is noticed when
+the job goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from abscli.engine.errors import JobFailed
+from abscli.engine.operators.join_columns import SUFFIX
+from abscli.engine.operators.rows import columns
+from abscli.engine.state.key_table import Slots, same
+from abscli.engine.state.keyed_state import State
+from abscli.engine.state.list_column import ranges
+from formats.ids import TaskId
+from formats.job.model import Edge, LookupHow, Operator, Partition, key_group_range
+from formats.native.hashing import Hashes, hash_rows
+
+DIGEST = "table"
+"""Under which a snapshot has the SHA-256 of the file."""
+
+
+class Table(NamedTuple):
+    """What is in a file. digest: SHA-256 of its bytes."""
+
+    rows: pa.Table
+    digest: str
+
+
+class Prepared(NamedTuple):
+    """A table for a stream whose key has these types. hashes: of the keys, ascending. rows: in their order."""
+
+    hashes: Hashes
+    keys: list[pa.Array]
+    values: pa.RecordBatch
+    schema: pa.Schema
+
+
+def read_table(operator: Operator, directory: str) -> Table:
+    """The table of a `lookup`, key columns first; JobFailed where it cannot be read, or lacks a column."""
+    assert operator.lookup
+    lookup = operator.lookup
+    path = os.path.join(directory, lookup.path)
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+        table = _decoded(path, data)
+    except (OSError, pa.ArrowException) as error:
+        reason = getattr(error, "strerror", None) or (str(error).splitlines() or [type(error).__name__])[0]
+        raise JobFailed(
+            f"operator {operator.id}: cannot read its table {path}: {reason}",
+            hint="every worker reads it when it starts: put it where all of them find it",
+        ) from None
+    names = [*lookup.key, *(lookup.columns or [name for name in table.column_names if name not in lookup.key])]
+    for name in names:
+        if table.column_names.count(name) != 1:
+            problem = "no column" if name not in table.column_names else "two columns"
+            raise JobFailed(
+                f"operator {operator.id}: its table {path} has {problem} {name!r}",
+                hint=f"it has {', '.join(table.column_names)}",
+            )
+    return Table(table.select(names), hashlib.sha256(data).hexdigest())
+
+
+def _decoded(path: str, data: bytes) -> pa.Table:
+    if path.endswith(".csv"):
+        from pyarrow import csv
+
+        return csv.read_csv(pa.BufferReader(data))
+    import pyarrow.parquet as pq
+
+    return pq.read_table(pa.BufferReader(data))
+
+
+def check_table(operator: Operator, table: Table, kept: Mapping[str, str] | None, directory: str) -> None:
+    """JobFailed where it is another table than in the epoch that a job goes on from. kept: what that has of it."""
+    before = (kept or {}).get(DIGEST)
+    if before is None or before == table.digest or not operator.deterministic:
+        return
+    assert operator.lookup
+    path = os.path.join(directory, operator.lookup.path)
+    raise JobFailed(
+        f"operator {operator.id}: its table {path} is another one than in the epoch: its SHA-256 is "
+        f"{table.digest[:12]}…, it was {before[:12]}…",
+        hint="put back what it was; or mark the operator deterministic: false, to go on with another table",
+    )
+
+
+def own_key_groups(operator: Operator, subtask: int, inputs: list[Edge]) -> range | None:
+    """Those whose rows come to this task, where all inputs are spread by the key of the table; None for all."""
+    assert operator.lookup
+    key = operator.lookup.key
+    if not inputs or any(edge.partition is not Partition.HASH or edge.key != key for edge in inputs):
+        return None
+    return key_group_range(subtask, operator.parallelism, operator.max_parallelism)
+
+
+class TableLookup:
+    """own: the key groups of the rows that come; None: of all. connector: what snapshots keep of the table."""
+
+    state: State | None = None
+
+    def __init__(self, operator: Operator, task: TaskId, table: Table, own: range | None = None) -> None:
+        assert operator.lookup
+        self._operator = operator
+        self._lookup = operator.lookup
+        self._task = task
+        self._table = table.rows
+        self._own = own
+        self._prepared: Prepared | None = None
+        self.connector = {DIGEST: table.digest}
+
+    def process(self, batch: pa.RecordBatch, first: int, sender: str = "") -> pa.RecordBatch | None:
+        keys = columns(batch, self._lookup.key, self._operator.id)
+        if self._prepared is None:
+            self._prepared = self._prepare(batch.schema)
+        table, hashes = self._prepared, hash_rows(keys)
+        start = np.searchsorted(table.hashes, hashes, side="left")
+        counts = np.searchsorted(table.hashes, hashes, side="right") - start
+        rows: Slots = np.repeat(np.arange(batch.num_rows, dtype=np.int64), counts)
+        places = ranges(start, counts)
+        equal = same([key.take(pa.array(rows)) for key in keys], [key.take(pa.array(places)) for key in table.keys])
+        rows, places = rows[equal], places[equal]
+        if self._lookup.how is LookupHow.LEFT:
+            alone = np.setdiff1d(np.arange(batch.num_rows, dtype=np.int64), rows)
+            rows, places = np.concatenate([rows, alone]), np.concatenate([places, np.full(len(alone), -1)])
+            order = np.argsort(rows, kind="stable")
+            rows, places = rows[order], places[order]
+        values = table.values.take(pa.array(places, mask=places < 0))
+        return pa.record_batch([*batch.take(pa.array(rows)).columns, *values.columns], schema=table.schema)
+
+    def _prepare(self, schema: pa.Schema) -> Prepared:
+        """The table, by the key as rows of these columns have it."""
+        table = self._table
+        for name in self._lookup.key:
+            wanted = schema.field(name).type
+            try:
+                column = table.column(name).cast(wanted)
+            except (pa.ArrowException, NotImplementedError):
+                raise JobFailed(
+                    f"task {self._task}: key column {name!r} is {wanted} in the stream, and "
+                    f"{table.schema.field(name).type} in its table {self._lookup.path}",
+                    hint="cast the stream's column in a map before it",
+                ) from None
+            table = table.set_column(table.column_names.index(name), name, column)
+        # Null is equal to nothing, as in SQL.
+        batch = _one_batch(table.filter(_has_key(table, self._lookup.key)))
+        hashes = hash_rows([batch.column(name) for name in self._lookup.key])
+        if self._own is not None:
+            groups = hashes % np.uint64(self._operator.max_parallelism)
+            mine = (groups >= np.uint64(self._own.start)) & (groups < np.uint64(self._own.stop))
+            batch, hashes = batch.filter(pa.array(mine)), hashes[mine]
+        order = np.argsort(hashes, kind="stable")
+        batch = batch.take(pa.array(order))
+        values = batch.select([name for name in batch.schema.names if name not in self._lookup.key])
+        fields = [
+            field.with_name(field.name + SUFFIX) if field.name in schema.names else field for field in values.schema
+        ]
+        return Prepared(
+            hashes[order], [batch.column(name) for name in self._lookup.key], values,
+            pa.schema([*schema, *(field.with_nullable(True) for field in fields)]),
+        )  # fmt: skip
+
+    def flush(self, watermark: int | None) -> Iterator[pa.RecordBatch]:
+        yield from ()
+
+    def close(self) -> None:
+        pass
+
+
+def _has_key(table: pa.Table, key: tuple[str, ...]) -> pa.Array:
+    valid = np.logical_and.reduce([table.column(name).is_valid().to_numpy() for name in key])
+    return pa.array(valid)
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    """In one piece, without dictionaries, which belong to their batches."""
+    plain = [
+        column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+        for column in table.columns
+    ]
+    whole = pa.table(plain, names=table.column_names).combine_chunks()
+    arrays = [
+        pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type) for column in whole.columns
+    ]
+    return pa.record_batch(arrays, names=whole.column_names)
