@@ -10,6 +10,7 @@ from abscli.engine.channels.inbox import Barrier, Batch, Inbox
 from abscli.engine.channels.messages import JobSpec
 from abscli.engine.channels.routing import Route
 from abscli.engine.local.steps import Place, Steps
+from abscli.engine.operators.keyed_process import KeyedProcess
 from abscli.engine.operators.making import MakeState, in_memory, keyed_by, make_operator
 from abscli.engine.operators.runnable import Runnable
 from abscli.engine.operators.windowed import Windowed
@@ -118,7 +119,7 @@ def build_tasks(
         if operator is not None and operator.state is not None:
             for table in restored.state(name):
                 operator.state.load(table)
-        if isinstance(operator, Windowed):
+        if isinstance(operator, Windowed | KeyedProcess):
             operator.watermark = part.watermark if part else None
         queues, outs = inboxes(op, index), routes(op, index)
         machine = make(

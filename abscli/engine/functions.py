@@ -166,7 +166,7 @@ def call(function: Function, batch: pa.RecordBatch, expected: type, *, operator:
         result = function(batch)
     except BaseException as error:  # sys.exit() in a function is a failure of the job as well
         row = _failing_row(function, batch)
-        reason = f"{type(error).__name__}: {error}{_place(error)}"
+        reason = f"{type(error).__name__}: {error}{place_of_error(error)}"
         value = str(batch.slice(row, 1).to_pylist()[0])[:200]
         raise JobFailed(
             f"operator {operator}, task {task}, record {first + row} {value}: {reason}",
@@ -180,7 +180,7 @@ def call(function: Function, batch: pa.RecordBatch, expected: type, *, operator:
     return result
 
 
-def _place(error: BaseException) -> str:
+def place_of_error(error: BaseException) -> str:
     """Where in the user's file it was raised: the innermost frame that is no library's."""
     frames = traceback.extract_tb(error.__traceback__)[1:]
     own = [frame for frame in frames if "site-packages" not in frame.filename and not frame.filename.startswith("<")]

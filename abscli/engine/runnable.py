@@ -10,6 +10,7 @@ import pyarrow as pa
 from abscli.engine.columns import column_faults
 from abscli.engine.errors import UsageError
 from abscli.engine.functions import load
+from abscli.engine.process_faults import process_faults
 from abscli.engine.sinks.places import place_of
 from abscli.engine.sources.event_times import as_event_times
 from abscli.engine.sources.finding import find_splits
@@ -24,8 +25,8 @@ from formats.native.sink import ENDINGS
 from formats.native.sink_bucket import place_fault
 from formats.native.transactions import MOST_OPERATOR
 
-RUNNABLE = frozenset({Kind.SOURCE, Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.REDUCE, Kind.DISTINCT, Kind.UNION,
-                      Kind.SINK})  # fmt: skip
+RUNNABLE = frozenset({Kind.SOURCE, Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.REDUCE, Kind.DISTINCT, Kind.PROCESS,
+                      Kind.UNION, Kind.SINK})  # fmt: skip
 SINK_TYPES = (*ENDINGS, "postgres")
 
 
@@ -50,6 +51,7 @@ def graph_faults(topology: Topology) -> Iterator[OperatorFault]:
             message = f"edge {edge.name} is marked replayable, and the engine keeps no such log"
             yield OperatorFault(edge.target, ("from", edge.source), message, "remove the mark to run the job")
     yield from _connector_faults(topology)
+    yield from process_faults(topology)
     back = back_edges(topology)
     for loop in restless_loops(topology):
         around = set(loop)

@@ -226,7 +226,8 @@ def _of_lines(source: Operator, path: str) -> dict[str, Any]:
     options = source.connector or {}
     if options.get("type") == "text":
         return {**options, "path": path}
-    return {"type": "jsonl", "path": path, **({"schema": options["schema"]} if "schema" in options else {})}
+    kept = {name: options[name] for name in ("schema", "event_time") if name in options}
+    return {"type": "jsonl", "path": path, **kept}
 
 
 # -- rows out ----------------------------------------------------------------------------------------------------

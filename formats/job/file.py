@@ -185,4 +185,5 @@ def _operator(draft: Draft) -> Operator:
         ordered_output=draft.ordered_output,
         window=draft.window or msgspec.UNSET,
         ttl=draft.ttl or msgspec.UNSET,
+        keeping=draft.keeping or msgspec.UNSET,
     )

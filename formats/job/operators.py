@@ -13,7 +13,19 @@ from typing import Any
 from formats.job.event_time import EVENT_TIME, duration
 from formats.job.identifiers import ID, ID_SCHEMA, clipped
 from formats.job.kinds import KINDS
-from formats.job.model import KEYED, LATE, WINDOW_END, WINDOW_START, Aggregate, Emit, Kind, Partition, Ttl, Window
+from formats.job.model import (
+    KEYED,
+    LATE,
+    WINDOW_END,
+    WINDOW_START,
+    Aggregate,
+    Emit,
+    Keeping,
+    Kind,
+    Partition,
+    Ttl,
+    Window,
+)
 from formats.job.windows import ttl, window
 from formats.user_file import values as read
 from formats.user_file.mistakes import Mistakes
@@ -78,6 +90,7 @@ class Draft:
     connector: dict[str, Any] | None = None
     window: Window | None = None
     ttl: Ttl | None = None
+    keeping: Keeping | None = None
 
     @property
     def inputs_at(self) -> Scalar | None:
@@ -244,9 +257,14 @@ def _check_times(draft: Draft, where: str, mistakes: Mistakes) -> None:
             if name in (WINDOW_START, WINDOW_END):
                 message = f"{where}: {name} is a column of its windows"
                 mistakes.add(draft.place(("reduce",)), message, "give the other another name")
-    if draft.ttl is not None and draft.kind not in (Kind.REDUCE, Kind.DISTINCT):
-        message = f"{where}: a time to live is for a reduce or a distinct, not for {draft.kind}"
+    is_keyed = draft.kind in (Kind.REDUCE, Kind.DISTINCT) or (draft.kind is Kind.PROCESS and draft.key)
+    if draft.ttl is not None and not is_keyed:
+        of = draft.kind if draft.kind is not Kind.PROCESS else "a process without a key"
+        message = f"{where}: a time to live is for a reduce, a distinct or a keyed process, not for {of}"
         mistakes.add(draft.place(("ttl",)), message)
+    elif draft.ttl is not None and draft.keeping is not None and draft.keeping.time is not None:
+        message = f"{where}: a key has a timer or a time to live, and this says both time and ttl"
+        mistakes.add(draft.place(("ttl",)), message, "remove ttl, and let the function forget keys when timers fire")
     elif draft.ttl is not None and draft.window is not None:
         mistakes.add(draft.place(("ttl",)), f"{where}: windows end by themselves", "remove ttl")
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from abscli.engine.errors import UsageError
 from abscli.engine.functions import load
 from abscli.engine.operators.distinct import Distinct
+from abscli.engine.operators.keyed_process import KeyedProcess
 from abscli.engine.operators.last_out import LastOut
 from abscli.engine.operators.reduce import Reduce
 from abscli.engine.operators.row_wise import RowWise
@@ -16,6 +17,7 @@ from abscli.engine.operators.windowed import Windowed
 from abscli.engine.state.keyed_state import KeyedState, State
 from formats.ids import TaskId
 from formats.job.model import WINDOW_START, Emit, Kind, Operator
+from formats.native.facts import removes_keys
 from formats.native.state.tables import StateKey
 
 MakeState = Callable[[Operator], State]
@@ -32,7 +34,7 @@ def keyed_by(operator: Operator) -> tuple[StateKey, bool]:
     """The key columns of an operator's state, and whether keys are removed from it."""
     if operator.window:
         return StateKey((*operator.key, WINDOW_START), len(operator.key)), True
-    return StateKey.of(operator.key), bool(operator.ttl)
+    return StateKey.of(operator.key), removes_keys(operator)
 
 
 def make_operator(operator: Operator, task: TaskId, root: str, make_state: MakeState = in_memory) -> Runnable:
@@ -50,7 +52,10 @@ def make_operator(operator: Operator, task: TaskId, root: str, make_state: MakeS
         case Kind.REDUCE:
             last_out = LastOut(lambda: make_state(operator)) if operator.emit == Emit.CHANGE else None
             return Reduce(operator, task, make_state(operator), last_out)
+        case Kind.PROCESS if operator.key:
+            assert operator.function is not None
+            return KeyedProcess(operator, task, make_state(operator), load(operator.function, root))
     raise UsageError(
         f"operator {operator.id} is {operator.kind}: it can be inspected and planned for, not run",
-        hint="run knows source, map, filter, flat_map, reduce, distinct, union and sink",
+        hint="run knows source, map, filter, flat_map, reduce, distinct, process with a key, union and sink",
     )
