@@ -226,7 +226,7 @@ def _of_lines(source: Operator, path: str) -> dict[str, Any]:
     options = source.connector or {}
     if options.get("type") == "text":
         return {**options, "path": path}
-    kept = {name: options[name] for name in ("schema", "event_time") if name in options}
+    kept: dict[str, Any] = {name: options[name] for name in ("schema", "event_time") if name in options}
     return {"type": "jsonl", "path": path, **kept}
 
 

@@ -147,7 +147,7 @@ def test_state_of_other_columns_is_not_taken_over(tmp_path: Path) -> None:
 
 def test_what_it_raises_ends_the_job_with_the_key(tmp_path: Path) -> None:
     (tmp_path / "open").touch()
-    topology = alarms(tmp_path, files=3)
+    topology = alarms(tmp_path, files=20)
     (tmp_path / "silent.py").write_text(TRACK.replace("state[\"n\"] + 1", "1 / 0"))
     key = r"operator track, task track/\d, key {'key': 'k\d+'}"
     with pytest.raises(JobFailed, match=key + r": ZeroDivisionError: .*silent.py, line 9"):
