@@ -9,11 +9,11 @@ __version__ = "0.1.0"
 __all__ = (
     "BadFile", "BadOption", "BadPlan", "BadPredicate", "BadReference", "ChecksumMismatch", "Column", "Damaged", "Diff",
     "Directory", "EngineError", "EngineStopped", "Epoch", "FormatError", "Garbage", "Grouped", "HtmlReport", "Job",
-    "JobFailed", "Loop", "NoRecovery", "NotFound", "OnError", "OtherFormat", "OtherJob", "Output", "Rebuilt",
-    "RecoveryPlan", "Report", "Restore", "Restored", "Retention", "Rows", "StalePlan", "Start", "Store", "StoreInUse",
-    "Stream", "UnknownTask", "Unreachable", "UnsafePath", "UnsupportedVersion", "UsageError", "col", "count",
-    "dead_letter", "open_directory", "open_store", "plan_graph", "read_plan", "rebuild", "report_on", "run_job",
-    "try_job",
+    "JobFailed", "KeyedBatch", "KeyedResult", "Loop", "NoRecovery", "NotFound", "OnError", "OtherFormat", "OtherJob",
+    "Output", "Rebuilt", "RecoveryPlan", "Report", "Restore", "Restored", "Result", "Retention", "Rows", "StalePlan",
+    "Start", "Store", "StoreInUse", "Stream", "UnknownTask", "Unreachable", "UnsafePath", "UnsupportedVersion",
+    "UsageError", "col", "count", "dead_letter", "open_directory", "open_store", "per_key", "plan_graph", "read_plan",
+    "rebuild", "report_on", "run_job", "try_job",
 )  # fmt: skip
 
 # isort: off
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from abscli.api import Diff, Directory, Epoch, Garbage, Rebuilt, RecoveryPlan, Report, Restore, Restored
     from abscli.api import Retention, Rows, Start, Store, open_directory, open_store, plan_graph, read_plan
     from abscli.api import HtmlReport, rebuild, report_on, run_job, try_job
+    from abscli.engine.keyed_functions import KeyedBatch, KeyedResult, Result, per_key
     from abscli.errors import BadFile, BadOption, BadPlan, BadPredicate, BadReference, ChecksumMismatch, Damaged
     from abscli.errors import EngineError, EngineStopped, FormatError, JobFailed, NoRecovery, NotFound, OtherFormat
     from abscli.errors import OtherJob, StalePlan, StoreInUse, UnknownTask, Unreachable, UnsafePath
@@ -34,9 +35,11 @@ else:
         if name not in __all__:
             raise AttributeError(f"module 'abscli' has no attribute {name!r}")
         from abscli import api, errors
+        from abscli.engine import keyed_functions
         from abscli.jobs import job, streams
 
-        return next(getattr(module, name) for module in (errors, api, job, streams) if hasattr(module, name))
+        modules = (errors, api, job, streams, keyed_functions)
+        return next(getattr(module, name) for module in modules if hasattr(module, name))
 
 
 def __dir__() -> list[str]:

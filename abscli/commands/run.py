@@ -215,13 +215,12 @@ def run(
     another one than in the epoch that a job goes on from, the run is refused with exit 7, unless the operator is marked
     'deterministic: false'.
 
-    --state-memory lets keyed state be larger than memory: reduce, distinct and join keep it by key group, and those
-    that were used longest ago lie in files of the folder for temporary files (TMPDIR), which have no names and are
-    gone with their worker, however it ends. Results, epochs and recovery are the same; where the disk is full the
-    job ends with
-    exit 6. Rows of a reduce with 'emit: epoch' or 'emit: change' wait until there are many for a key group that is on
-    disk; any other reduce, and distinct, reads every key group that a batch has keys of. Not counted are batches on
-    their way, and of an epoch the rows that it emits and its state file while that is written.
+    --state-memory lets keyed state be larger than memory: reduce, distinct, join and process keep it by key group, and
+    those that were used longest ago lie in files of the folder for temporary files (TMPDIR), which have no names and
+    are gone with their worker, however it ends. Results, epochs and recovery are the same; where the disk is full the
+    job ends with exit 6. Rows of a reduce with 'emit: epoch' or 'emit: change' wait until there are many for a key
+    group that is on disk; any other reduce, distinct and process read every key group that a batch has keys of. Not
+    counted are batches on their way, and of an epoch the rows that it emits and its state file while that is written.
 
     Workers and the driver hear of each other every second, from threads of their own. After a third of --worker-timeout
     a silence is said on stderr, with the worker and its host. After two thirds a worker that has heard nothing of the

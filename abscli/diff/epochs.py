@@ -249,6 +249,8 @@ def _operator(old: Operator, new: Operator, facts: OperatorFacts | None) -> Iter
     if old.aggregates != new.aggregates:
         was, now = (", ".join(map(str, op.aggregates)) for op in (old, new))
         yield of("aggregates", was, now, "what the state lacks would have to start anew")
+    if old.kept.columns != new.kept.columns:
+        yield of("state", str(old.kept), str(new.kept), "its state has other columns and cannot be used")
     if old.function != new.function:
         yield of("function", old.function, new.function, "its state was made by other code",
                  "records in logs were made by other code")  # fmt: skip

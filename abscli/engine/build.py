@@ -17,6 +17,7 @@ from abscli.engine.columns import join_inputs
 from abscli.engine.failures import Failures
 from abscli.engine.local.steps import Place, Steps
 from abscli.engine.operators.interval_join import IntervalJoin
+from abscli.engine.operators.keyed_process import KeyedProcess
 from abscli.engine.operators.making import MakeState, in_memory, keyed_by, make_operator
 from abscli.engine.operators.runnable import Runnable
 from abscli.engine.operators.sessions import Sessions
@@ -135,7 +136,7 @@ def build_tasks(
                 if isinstance(operator, IntervalJoin):
                     operator.resume(table)
                 operator.state.load(table)
-        if isinstance(operator, Windowed | Sessions | IntervalJoin):
+        if isinstance(operator, Windowed | Sessions | IntervalJoin | KeyedProcess):
             operator.watermark = part.watermark if part else None
         queues, outs = inboxes(op, index), routes(op, index)
         machine = make(

@@ -159,6 +159,8 @@ def _operator_faults(op: Operator, source: str, columns: pa.Schema) -> Iterator[
     if op.function == "words" and "line" not in columns.names:
         yield _missing(op, (str(op.kind),), "line", source, columns)
     yield from _time_column_faults(op, source, columns)
+    if op.kept.time is not None and op.kept.time not in columns.names:
+        yield _missing(op, (str(op.kind), "time"), op.kept.time, source, columns)
     for output in op.aggregates:
         at = (str(op.kind), output.name, output.function)
         missing = [name for name in output.columns if name not in columns.names]

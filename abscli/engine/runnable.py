@@ -10,6 +10,7 @@ from abscli.engine.columns import column_faults, join_faults
 from abscli.engine.errors import JobFailed, UsageError
 from abscli.engine.functions import load
 from abscli.engine.operators.table_lookup import read_table
+from abscli.engine.process_faults import process_faults
 from abscli.engine.sinks.places import place_of
 from abscli.engine.sources.event_times import as_event_times
 from abscli.engine.sources.finding import find_splits
@@ -29,7 +30,7 @@ from formats.native.transactions import MOST_OPERATOR
 from formats.storage import is_served
 
 RUNNABLE = frozenset({Kind.SOURCE, Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.REDUCE, Kind.DISTINCT, Kind.JOIN,
-                      Kind.LOOKUP, Kind.UNION, Kind.SINK})  # fmt: skip
+                      Kind.LOOKUP, Kind.PROCESS, Kind.UNION, Kind.SINK})  # fmt: skip
 SINK_TYPES = (*ENDINGS, "postgres", "stdout", "delta")
 
 
@@ -56,6 +57,7 @@ def graph_faults(topology: Topology) -> Iterator[OperatorFault]:
     yield from _connector_faults(topology)
     yield from join_faults(topology)
     yield from _time_faults(topology)
+    yield from process_faults(topology)
     back = back_edges(topology)
     for loop in restless_loops(topology):
         around = set(loop)

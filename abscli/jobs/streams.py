@@ -372,7 +372,7 @@ def _positive(name: str, duration: Duration) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grouped:
-    """Rows by key, to be aggregated."""
+    """Rows by key, to be aggregated or processed."""
 
     _stream: Stream
     _key: tuple[str, ...]
@@ -444,6 +444,27 @@ class Grouped:
             **({} if on_error == "fail" else {"on_error": on_error}),
         }
         return self._stream._then(Kind.REDUCE, "agg", work, marks)
+
+    def process(
+        self,
+        function: Function,
+        *,
+        state: Mapping[str, str] | None = None,
+        time: str | None = None,
+        **marks: Unpack[Marks],
+    ) -> Stream:
+        """What a function makes of the rows of each key, of the key's state and of its timers.
+
+        function: from a `KeyedBatch` to a `KeyedResult`, or one of single rows with `per_key` above it.
+        state: the columns that are kept of each key, with their types.
+        time: the column with the event time of a row; keys may have timers then, and all sources have to know it.
+        """
+        line, _ = caller()
+        reference = reference_of(function, self._stream._drafts.directory, line)
+        work: dict[str, Any] = {"key": list(self._key), "function": reference}
+        work |= {} if state is None else {"state": dict(state)}
+        work |= {} if time is None else {"time": time}
+        return self._stream._then(Kind.PROCESS, reference.rpartition(":")[2], work, marks)
 
     def __repr__(self) -> str:
         return f"Grouped({self._stream!r} by {', '.join(self._key)})"

@@ -38,7 +38,7 @@ class Weakness(StrEnum):
     POLICY: under at-least-once, an operator that takes records between the barriers of its inputs.
     SINK_REPEATS: a sink without transaction or id.
     NOT_DETERMINISTIC: marked `deterministic: false`.
-    ORDER: an aggregate whose value depends on an order that is not the same in every run.
+    ORDER: an aggregate, or a function of keys, that goes by an order which is not the same in every run.
     """
 
     SOURCE_UNKNOWN = "source-unknown"
@@ -183,11 +183,11 @@ def _of_values(graph: Adjacency, operator: Operator, repeated: frozenset[str]) -
     """repeated: the operators that put out the same records again."""
     if not operator.deterministic or (operator.connector or {}).get("deterministic") is False:
         yield Weakness.NOT_DETERMINISTIC
-    by_order = any(output.function in IN_ORDER for output in operator.aggregates) and not operator.ordered_output
+    by_order = operator.kind is Kind.PROCESS or any(output.function in IN_ORDER for output in operator.aggregates)
     in_same_order = graph.input_channels(operator.id) == 1 and all(
         edge.source in repeated for edge in graph.inputs[operator.id]
     )
-    if by_order and not in_same_order:
+    if by_order and not operator.ordered_output and not in_same_order:
         yield Weakness.ORDER
 
 

@@ -191,6 +191,7 @@ def _difference(old: Operator, new: Operator) -> str | None:
         ("max_parallelism", old.max_parallelism, new.max_parallelism),
         ("key", _names(old.key), _names(new.key)),
         ("outputs", _outputs(old), _outputs(new)),
+        ("state", str(old.kept), str(new.kept)),
     ]
     if not {old.kind, new.kind} <= ROW_WISE:  # these own nothing: what one was given the other takes as well
         fields.insert(0, ("kind", old.kind, new.kind))

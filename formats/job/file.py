@@ -190,4 +190,5 @@ def _operator(draft: Draft) -> Operator:
         join=draft.join or msgspec.UNSET,
         lookup=draft.lookup or msgspec.UNSET,
         on_error=draft.on_error,
+        keeping=draft.keeping or msgspec.UNSET,
     )

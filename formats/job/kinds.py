@@ -8,7 +8,7 @@ from typing import Any
 from formats.job.connectors import connector
 from formats.job.identifiers import clipped
 from formats.job.joins import join, lookup
-from formats.job.model import LISTED, Aggregate, Aggregation, Emit, Kind
+from formats.job.model import LISTED, Aggregate, Aggregation, Emit, Keeping, Kind
 from formats.user_file import values as read
 from formats.user_file.mistakes import Mistakes
 from formats.user_file.nodes import Mapping, Node, Scalar, shown
@@ -22,14 +22,67 @@ def _member(name: str, of: Shape[Any]) -> Shape[Members]:
     return Shape(lambda node, label, mistakes: {name: of.read(node, label, mistakes)}, of.reference())
 
 
-_KEYED_FUNCTION = Record({"key": read.columns, "function": read.function}, {"function": None})
+_KEYED_FUNCTION: dict[str, Shape[Any]] = {"key": read.columns, "function": read.function}
+
+_RESERVED = "__"
+"""How columns begin that a state has beside those of its operator."""
 
 
-@shape(None, anyOf=[read.function.reference(), _KEYED_FUNCTION.schema])
+@shape(
+    None, type="object", minProperties=1, propertyNames={"pattern": f"^(?!{_RESERVED})"},
+    additionalProperties=read.string.reference(), description="Column to type, as in a source's schema.",
+)  # fmt: skip
+def _state(node: Node, label: str, mistakes: Mistakes) -> tuple[tuple[str, str], ...] | None:
+    columns = read.mapping(node, label, mistakes)
+    if columns is None:
+        return None
+    if not columns.pairs:
+        mistakes.add(node, f"{label} names no column", "leave it out where nothing but timers is kept")
+        return None
+    types = []
+    for key, value in columns.pairs.values():
+        name = read.string.read(key, f"{label}: a column", mistakes)
+        kind = read.string.read(value, f"{label}: the type of {shown(key.text)}", mistakes)
+        if name is not None and name.startswith(_RESERVED):
+            mistakes.add(key, f"{label}: {shown(name)} begins with {_RESERVED}, as what the engine keeps does")
+            name = None
+        types.append(None if name is None or kind is None else (name, kind))
+    return None if None in types else tuple(one for one in types if one is not None)
+
+
+_PROCESS = Record(
+    {**_KEYED_FUNCTION, "state": _state, "time": read.string},
+    {"function": None},
+    descriptions={
+        "state": "Columns that are kept of each key.",
+        "time": "The column with the time of each row's event: keys may have timers then.",
+    },
+)
+_OF_KEYS = ("state", "time")
+
+
+@shape(
+    None,
+    anyOf=[
+        read.function.reference(),
+        _PROCESS.schema | {"dependentRequired": {name: ["key"] for name in _OF_KEYS}},
+    ],
+)
 def _process(node: Node, label: str, mistakes: Mistakes) -> Members | None:
-    if isinstance(node, Mapping):
-        return _KEYED_FUNCTION.read(node, label, mistakes)
-    return {"function": read.function.read(node, label, mistakes)}
+    if not isinstance(node, Mapping):
+        return {"function": read.function.read(node, label, mistakes)}
+    values = _PROCESS.read(node, label, mistakes)
+    if values is None:
+        return None
+    for name in _OF_KEYS:
+        if name in node.pairs and "key" not in node.pairs:
+            mistakes.add(node.pairs[name][0], f"{label}: {name} is of keys, and it has none", "add key: [column, ...]")
+    columns, time = values.pop("state", None) or (), values.pop("time", None)
+    for name, _ in columns:
+        if name in (values.get("key") or ()):
+            message = f"{label}: state: {clipped(name)} is a key column, too"
+            mistakes.add(node.pairs["state"][1], message, "give it another name")
+    return {**values, "keeping": Keeping(columns, time) if columns or time else None}
 
 
 @shape(None, anyOf=[{"type": "object", "maxProperties": 0}, {"type": "null"}, {"const": True}])

@@ -149,6 +149,20 @@ class Ttl(msgspec.Struct, frozen=True):
     after: int
 
 
+class Keeping(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a keyed `process` keeps of each key.
+
+    columns: of its state, each with its type in the words of a source's `schema`;
+    time: the column with the event time of a row: a key may have a timer then.
+    """
+
+    columns: tuple[tuple[str, str], ...] = ()
+    time: str | None = None
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}: {kind}" for name, kind in self.columns) or "none"
+
+
 WINDOW_START, WINDOW_END = "window_start", "window_end"
 """The columns that say which window a row is of, behind those of the key. The end is not part of it."""
 
@@ -247,8 +261,9 @@ class Operator(msgspec.Struct, frozen=True):
     emit: of `reduce`;
     connector: the mapping under `source` or `sink`, with its `type`;
     window: of `reduce`;
-    ttl: of `reduce` and `distinct`;
+    ttl: of `reduce`, `distinct` and keyed `process`;
     join, lookup: of these kinds. A `join` with a function has none, and cannot be run;
+    keeping: of keyed `process`;
     on_error: of those on whose records it may fail; unset: that ends the run.
     """
 
@@ -270,6 +285,12 @@ class Operator(msgspec.Struct, frozen=True):
     join: Join | msgspec.UnsetType = msgspec.UNSET
     lookup: Lookup | msgspec.UnsetType = msgspec.UNSET
     on_error: OnError | msgspec.UnsetType = msgspec.UNSET
+    keeping: Keeping | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def kept(self) -> Keeping:
+        """What a keyed `process` keeps; nothing where the file says nothing."""
+        return self.keeping or Keeping()
 
     @property
     def stateful(self) -> bool | None:

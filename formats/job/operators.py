@@ -26,6 +26,7 @@ from formats.job.model import (
     Aggregate,
     Emit,
     Join,
+    Keeping,
     Kind,
     Lookup,
     OnError,
@@ -104,6 +105,7 @@ class Draft:
     join_options: dict[str, Any] | None = None
     join_broken: bool = False
     lookup: Lookup | None = None
+    keeping: Keeping | None = None
 
     @property
     def inputs_at(self) -> Scalar | None:
@@ -301,9 +303,14 @@ def _check_times(draft: Draft, where: str, mistakes: Mistakes) -> None:
             if name in (WINDOW_START, WINDOW_END):
                 message = f"{where}: {name} is a column of its windows"
                 mistakes.add(draft.place(("reduce",)), message, "give the other another name")
-    if draft.ttl is not None and draft.kind not in (Kind.REDUCE, Kind.DISTINCT):
-        message = f"{where}: a time to live is for a reduce or a distinct, not for {draft.kind}"
+    is_keyed = draft.kind in (Kind.REDUCE, Kind.DISTINCT) or (draft.kind is Kind.PROCESS and draft.key)
+    if draft.ttl is not None and not is_keyed:
+        of = draft.kind if draft.kind is not Kind.PROCESS else "a process without a key"
+        message = f"{where}: a time to live is for a reduce, a distinct or a keyed process, not for {of}"
         mistakes.add(draft.place(("ttl",)), message)
+    elif draft.ttl is not None and draft.keeping is not None and draft.keeping.time is not None:
+        message = f"{where}: a key has a timer or a time to live, and this says both time and ttl"
+        mistakes.add(draft.place(("ttl",)), message, "remove ttl, and let the function forget keys when timers fire")
     elif draft.ttl is not None and draft.window is not None:
         mistakes.add(draft.place(("ttl",)), f"{where}: windows end by themselves", "remove ttl")
 

@@ -124,6 +124,13 @@ def _work(op: Operator, inputs: list[str]) -> dict[str, Any]:
         case Kind.LOOKUP:
             assert op.lookup
             work = lookup_document(op.lookup)
+        case Kind.PROCESS | Kind.JOIN if op.key:
+            work = {
+                "key": list(op.key),
+                "function": op.function,
+                **({"state": dict(op.kept.columns)} if op.kept.columns else {}),
+                **({} if op.kept.time is None else {"time": op.kept.time}),
+            }
         case Kind.PROCESS | Kind.JOIN:
-            work = {"key": list(op.key), "function": op.function} if op.key else op.function
+            work = op.function
     return {op.kind.value: work}

@@ -17,7 +17,7 @@ from msgspec import Meta
 from formats.bounds import check_json
 from formats.errors import Damaged, UnsupportedVersion
 from formats.ids import ChannelId, TaskId, operator_of
-from formats.job.model import Topology
+from formats.job.model import Kind, Operator, Topology
 from formats.storage.ranges import range_of
 from formats.view import FileFacts, Position
 from formats.watermark import END, LOWEST
@@ -483,7 +483,13 @@ def version_for(parts: Iterable[PartFacts]) -> str:
 
 def state_version(topology: Topology) -> str:
     """The version of a store that has epochs of this job, as far as its operators' state goes."""
-    return REMOVING_VERSION if any(op.window or op.ttl or op.join for op in topology.operators) else FORMAT_VERSION
+    return REMOVING_VERSION if any(map(removes_keys, topology.operators)) else FORMAT_VERSION
+
+
+def removes_keys(operator: Operator) -> bool:
+    """Whether keys are removed from an operator's state."""
+    by_time = bool(operator.window or operator.ttl or operator.join)
+    return by_time or (operator.kind is Kind.PROCESS and bool(operator.key))
 
 
 def with_version(part: PartFacts) -> PartFacts:

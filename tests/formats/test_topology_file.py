@@ -95,7 +95,8 @@ KIND_EXAMPLES: dict[Kind, list[Any]] = {
     Kind.FLAT_MAP: ["f"],
     Kind.REDUCE: [{"key": ["a"], "emit": "batch", "n": {"count": "*"}, "m": {"sum": "b"}}],
     Kind.DISTINCT: [["a", "b"]],
-    Kind.PROCESS: ["f", {"function": "f"}, {"key": ["a"], "function": "m:f"}],
+    Kind.PROCESS: ["f", {"function": "f"}, {"key": ["a"], "function": "m:f"},
+                   {"key": ["a"], "function": "m:f", "state": {"b": "int64", "c": "string"}, "time": "at"}],
     Kind.JOIN: [{"key": ["a", "b"], "function": "f"},
                 {"key": ["a"], "left": "s", "time": "t", "within": {"before": "0s", "after": 5}, "how": "outer",
                  "lateness": "1m", "columns": {"s": {"a": "int"}}},
@@ -109,7 +110,8 @@ VALUES = st.sampled_from(
      {}, {"a": 1}, {"count": "*"}, {"count": "a"}, {"sum": "a"}, {"sum": "a", "max": "b"}, {"function": "f"}]
 )  # fmt: skip
 NAMES = st.sampled_from(["key", "emit", "function", "type", "path", "schema", "deterministic", "n", "other",
-                         "columns", "delimiter", "header", "nulls", "events", "total"])  # fmt: skip
+                         "columns", "delimiter", "header", "nulls", "events", "total", "state", "time",
+                         "__due"])  # fmt: skip
 
 
 def damaged(value: Any) -> st.SearchStrategy[Any]:

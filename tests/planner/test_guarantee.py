@@ -232,3 +232,9 @@ def test_paths_are_not_listed() -> None:
     assert guarantee_of(graph, Policy.AT_LEAST_ONCE).links == (
         Link(Weakness.POLICY, tuple(f"j{at}" for at in range(300))),
     )
+
+
+def test_a_function_of_keys_goes_by_the_order_of_rows_unless_it_promises_not_to() -> None:
+    for marks, weak in ((", ordered_output: true", []), ("", [Weakness.ORDER])):
+        track = f"  track: {{from: lines, process: {{key: [line], function: 'm:f'}}{marks}}}\n"
+        assert [link.weakness for link in of(WIDE + track + out("track")).links] == weak

@@ -12,6 +12,7 @@ from abscli.engine.failures import Failures
 from abscli.engine.functions import load
 from abscli.engine.operators.distinct import Distinct
 from abscli.engine.operators.interval_join import IntervalJoin
+from abscli.engine.operators.keyed_process import KeyedProcess
 from abscli.engine.operators.last_out import LastOut
 from abscli.engine.operators.reduce import Reduce
 from abscli.engine.operators.row_wise import RowWise
@@ -21,6 +22,7 @@ from abscli.engine.operators.windowed import Windowed
 from abscli.engine.state.keyed_state import KeyedState, State
 from formats.ids import TaskId
 from formats.job.model import JOIN_NUMBER, JOIN_SIDE, WINDOW_START, Emit, Kind, Operator, Side, WindowKind
+from formats.native.facts import removes_keys
 from formats.native.state.tables import StateKey
 
 MakeState = Callable[[Operator], State]
@@ -39,7 +41,7 @@ def keyed_by(operator: Operator) -> tuple[StateKey, bool]:
         return StateKey((*operator.key, JOIN_SIDE, JOIN_NUMBER), len(operator.key)), True
     if operator.window:
         return StateKey((*operator.key, WINDOW_START), len(operator.key)), True
-    return StateKey.of(operator.key), bool(operator.ttl)
+    return StateKey.of(operator.key), removes_keys(operator)
 
 
 def make_operator(
@@ -67,7 +69,10 @@ def make_operator(
         case Kind.REDUCE:
             last_out = LastOut(lambda: make_state(operator)) if operator.emit == Emit.CHANGE else None
             return Reduce(operator, task, make_state(operator), last_out, failures)
+        case Kind.PROCESS if operator.key:
+            assert operator.function is not None
+            return KeyedProcess(operator, task, make_state(operator), load(operator.function, root))
     raise UsageError(
         f"operator {operator.id} is {operator.kind}: it can be inspected and planned for, not run",
-        hint="run knows source, map, filter, flat_map, reduce, distinct, join, lookup, union and sink",
+        hint="run knows source, map, filter, flat_map, reduce, distinct, process with a key, join, lookup, union, sink",
     )
