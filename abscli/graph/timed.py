@@ -30,6 +30,8 @@ def waits_for_time(operator: Operator) -> str | None:
         return "window"
     if operator.join:
         return "join"
+    if operator.kept.time is not None:
+        return "process"
     return "ttl" if operator.ttl else None
 
 
