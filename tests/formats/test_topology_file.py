@@ -452,7 +452,7 @@ def test_a_join_that_does_not_fit_its_inputs_is_told_where() -> None:
         "8:31: operator j: time has 'x', and the inputs are s and r"
     ]
     assert join_errors(f"{WHOLE}, columns: {{x: {{k: string}}}}") == [
-        "8:72: operator j: columns has 'x', and the inputs are s and r"
+        "8:63: operator j: columns has 'x', and the inputs are s and r"
     ]
     assert join_errors(WHOLE.replace("[k]", "[join_side]")) == [
         "8:17: operator j: join_side is a column of its state"

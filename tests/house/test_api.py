@@ -20,6 +20,7 @@ import pytest
 import abscli
 from abscli import api, errors
 from abscli.api.jobs import RunningJob
+from abscli.engine import keyed_functions
 from abscli.jobs import job, streams
 from formats.native import lock
 from formats.native.store import NativeStore
@@ -85,7 +86,7 @@ def test_every_public_name_is_there_and_says_what_it_is(name: str) -> None:
 
 
 def test_the_list_of_names_is_that_of_the_modules_that_have_them() -> None:
-    modules = api, errors, job, streams
+    modules = api, errors, job, keyed_functions, streams
     assert sorted(abscli.__all__) == sorted(name for module in modules for name in module.__all__)
     with pytest.raises(AttributeError, match="no attribute 'close_store'"):
         abscli.close_store  # type: ignore[attr-defined]  # noqa: B018

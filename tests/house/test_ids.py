@@ -13,7 +13,8 @@ from tests.support.imports import MODULES, ROOT
 
 IDS = "formats/ids.py"
 CUTS_PATHS = {
-    "abscli/engine/sources/input_files.py", "abscli/cli/hints.py",
+    "abscli/cli/hints.py",
+    "abscli/engine/sources/input_files.py",
     "abscli/stores/flink/diff.py",
     "abscli/stores/spark/naming.py",
     "abscli/stores/spark/rewind.py",
@@ -83,7 +84,8 @@ OF_IDS = re.compile(
 
 OTHERS = {
     ("abscli/engine/generations/change.py", "logged"),
-    ("abscli/engine/columns.py", "outputs"),
+    ("abscli/engine/columns.py", "inputs"),
+    ("abscli/engine/columns.py", "join_inputs"),
     ("abscli/engine/columns.py", "sources"),
     ("abscli/engine/generations/generation.py", "received"),
     ("abscli/engine/generations/generation.py", "sent"),

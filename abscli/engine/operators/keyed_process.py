@@ -54,7 +54,7 @@ class KeyedProcess:
         self.state: State | None = state
         self.watermark: int | None = None
 
-    def process(self, batch: pa.RecordBatch, first: int, sender: str = "") -> pa.RecordBatch | None:
+    def process(self, batch: pa.RecordBatch, first: int, origin: str = "") -> pa.RecordBatch | None:
         assert self.state is not None
         rows, keys = numbered(batch, first), key_columns(batch, self.state.key, self._operator.id)
         outputs = [self._take(state, some) for state, some in self.state.divided(rows, keys)]

@@ -39,7 +39,7 @@ class Reduce:
         self._expiry = Expiry(operator)
         self._needed = tuple(dict.fromkeys([*operator.key, *self._aggregates.needed, *self._expiry.columns]))
 
-    def process(self, batch: pa.RecordBatch, first: int, sender: str = "") -> pa.RecordBatch | None:
+    def process(self, batch: pa.RecordBatch, first: int, origin: str = "") -> pa.RecordBatch | None:
         assert self.state is not None
         rows, keys = numbered(batch, first), key_columns(batch, self.state.key, self._operator.id)
         self._aggregates.name_kinds(self.state, batch)

@@ -31,7 +31,7 @@ class RowWise:
         self._failures = failures
         self._expected = pa.BooleanArray if operator.kind is Kind.FILTER else pa.RecordBatch
 
-    def process(self, batch: pa.RecordBatch, first: int, sender: str = "") -> pa.RecordBatch | None:
+    def process(self, batch: pa.RecordBatch, first: int, origin: str = "") -> pa.RecordBatch | None:
         if self._function is None:
             return batch
         if self._failures is not None:

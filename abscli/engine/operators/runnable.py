@@ -24,8 +24,8 @@ class Runnable(Protocol):
 
     state: State | None
 
-    def process(self, batch: pa.RecordBatch, first: int, sender: str = "") -> pa.RecordBatch | WithLate | None:
-        """Rows out for rows in; `first` numbers the batch's first record, for messages. sender: the operator that has
+    def process(self, batch: pa.RecordBatch, first: int, origin: str = "") -> pa.RecordBatch | WithLate | None:
+        """Rows out for rows in; `first` numbers the batch's first record, for messages. origin: the operator that has
         sent them."""
 
     def flush(self, watermark: int | None) -> Iterator[pa.RecordBatch]:

@@ -38,7 +38,7 @@ class Sessions:
         self.state: State | None = state
         self.watermark: int | None = None
 
-    def process(self, batch: pa.RecordBatch, first: int, sender: str = "") -> pa.RecordBatch | WithLate | None:
+    def process(self, batch: pa.RecordBatch, first: int, origin: str = "") -> pa.RecordBatch | WithLate | None:
         assert self.state is not None
         times = event_times(batch, self._window.time, numbered(batch, first).numbers, self._operator.id)
         late = np.zeros(len(times), dtype=bool)

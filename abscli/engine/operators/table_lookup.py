@@ -118,7 +118,7 @@ class TableLookup:
         self._prepared: Prepared | None = None
         self.connector = {DIGEST: table.digest}
 
-    def process(self, batch: pa.RecordBatch, first: int, sender: str = "") -> pa.RecordBatch | None:
+    def process(self, batch: pa.RecordBatch, first: int, origin: str = "") -> pa.RecordBatch | None:
         keys = columns(batch, self._lookup.key, self._operator.id)
         if self._prepared is None:
             self._prepared = self._prepare(batch.schema)

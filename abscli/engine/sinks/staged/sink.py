@@ -11,6 +11,7 @@ from typing import IO
 import msgspec
 
 from abscli.engine.sinks.staging import StagingSink
+from formats.ids import TaskId
 from formats.job.model import Operator
 from formats.native import layout
 from formats.native.facts import SinkFile
@@ -35,7 +36,7 @@ class StagedSink(StagingSink):
         type = WRITTEN_AS[(operator.connector or {})["type"]]
         super().__init__(operator, index, attempt, may_show, path=title, type=type)
         self._storage = storage
-        self._task = f"{operator.id}/{index}"
+        self._task = str(TaskId(operator.id, index))
 
     def _begin(self) -> IO[bytes]:
         return tempfile.SpooledTemporaryFile(WHOLE, dir=scratch())
