@@ -49,6 +49,13 @@ def test_killed_at_any_step_it_goes_on(lines: Lines, where: str) -> None:
     assert len(set(epochs)) == len(epochs)
 
 
+def test_rows_that_two_manifests_name_are_committed_once(lines: Lines) -> None:
+    """With several epochs in flight a task stages the next before it has heard that the one before is complete."""
+    lines.run(max_concurrent=4)
+    assert lines.wrong() == {}
+    assert any(len(part.sink) > 1 for n in lines.complete() for part in lines.store().parts(n))
+
+
 def test_a_commit_is_an_epoch_and_says_which(lines: Lines) -> None:
     lines.run()
     store = lines.store()

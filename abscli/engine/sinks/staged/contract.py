@@ -61,10 +61,13 @@ class Delivery:
     parts: tuple[StagedPart, ...]
     storage: Storage
 
-    @property
-    def first(self) -> int:
-        """The oldest epoch that a part was cut for; all that came before is of older deliveries."""
-        return self.parts[0].id.epoch
+    def behind(self, epoch: int) -> Delivery | None:
+        """What the manifest of that epoch, the one before on the line, has not named; None if that is nothing.
+
+        A task that has not heard of a complete epoch when it stages the next names the parts of both.
+        """
+        parts = tuple(part for part in self.parts if part.id.epoch > epoch)
+        return Delivery(self.epoch, parts, self.storage) if parts else None
 
     def open(self, part: StagedPart) -> IO[bytes]:
         """The bytes of a part, all of which are what was staged; Damaged, NotFound. To be closed."""

@@ -47,6 +47,7 @@ class Deliveries:
         self._take_over = take_over
         self._accept_missing = accept_missing
         self._storage: Storage | None = None
+        self._newest = 0
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
@@ -101,7 +102,7 @@ class Deliveries:
 
     def take(self, examined: Sequence[DeliveryExamined], store: NativeStore, attempt: AttemptFacts) -> None:
         """Write to every target what leads to the attempt's parent."""
-        self._storage = store.storage
+        self._storage, self._newest = store.storage, attempt.parent
         oldest = min(store.epoch_numbers(), default=0)
         for one in examined:
             one.target.take(attempt.id, one.beyond, oldest)
@@ -122,8 +123,10 @@ class Deliveries:
             mine = [part for part in parts if part.operator == operator]
             files = {PartId(part.attempt_id, file.name): file for part in mine for file in part.sink}
             delivery = delivery_of(self._storage, max((part.epoch for part in mine), default=0), operator, files)
-            if delivery is not None:
-                _write(target, delivery)
+            fresh = delivery.behind(self._newest) if delivery is not None else None
+            if fresh is not None:
+                _write(target, fresh)
+        self._newest = max((part.epoch for part in parts), default=self._newest)
 
     def _apply(self, target: Target, delivery: Delivery) -> None:
         parts = tuple(part for part in delivery.parts if _size(delivery, part.file) is not None)
@@ -174,7 +177,12 @@ def undelivered(named: Sequence[Delivery], shown: Sequence[EpochId], line: Seque
     """Those that a target does not show: deliveries come in their order and as a whole, so all above the newest that it
     shows of the line. An older one is not written again: what has come since would be written over."""
     newest = max((epoch.number for epoch in shown if is_on(line, epoch)), default=0)
-    return [delivery for delivery in named if delivery.first > newest]
+    due = []
+    for delivery in named:
+        if delivery.epoch.number > newest:
+            due.append(delivery.behind(newest))
+            newest = delivery.epoch.number
+    return [delivery for delivery in due if delivery is not None]
 
 
 def missing(delivery: Delivery) -> SinkFile | None:
