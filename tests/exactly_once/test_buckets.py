@@ -134,7 +134,9 @@ def test_of_two_that_start_at_once_one_runs(lines: Lines, bucket: str) -> None:
     both = [in_a_process(each, "none", 0, 0, store=bucket) for each in (lines, Lines(other, Gate()))]
     errors = [process.communicate(timeout=300)[1] for process in both]
     assert sorted(process.returncode for process in both) == [0, 1], errors
-    assert any("in use by" in text or "has just taken it" in text or "at work here" in text for text in errors), errors
+    # On a busy machine the first may have ended before the other begins, which is refused for what it finds then.
+    reasons = ("in use by", "has just taken it", "at work here", "goes on from the newest")
+    assert any(reason in text for text in errors for reason in reasons), errors
 
 
 def test_a_store_is_copied_from_bucket_to_bucket_and_back(lines: Lines, bucket: str) -> None:
