@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[2]
+PAGES = Path(__file__).parent / "pages"
+TO_ROOT = os.path.relpath(ROOT, PAGES)
 MARKDOWN = sorted(
     str(path.relative_to(ROOT))
     for pattern in ("*.md", "abscli/**/*.md", "formats/**/*.md")
@@ -29,16 +32,18 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links to what is no page, such as code, become what they say."""
+    """Links to what is no page, such as code, become what they say; pages of the guide lie at the top of the site."""
     name = "README.md" if page.file.src_uri == REFERENCE else page.file.src_uri
     if name not in MARKDOWN:
-        return markdown
+        return markdown.replace(f"]({TO_ROOT}/", "](").replace(f"](../{TO_ROOT}/", "](../")
     folder = (ROOT / name).parent
 
     def link(match: re.Match[str]) -> str:
         target = (folder / match[2]).resolve()
         if target == ROOT / "README.md":
             return match[0].replace("README.md", REFERENCE)
+        if target.is_relative_to(PAGES):
+            return match[0].replace(match[2], os.path.relpath(target.relative_to(PAGES), folder.relative_to(ROOT)))
         is_page = target.suffix == ".md" and target.is_file()
         return match[0] if is_page else match[1]
 
