@@ -276,7 +276,7 @@ def test_a_newer_format_is_refused_with_its_own_code(store: Path, capsys: pytest
     manifest.write_bytes(seal(replace(NativeStore(LocalStorage(store)).manifest(4), version="9.0")))
     code, _, err = run(capsys, store)
     assert code == 12
-    assert "has format version 9.0, this program reads up to 5.x" in err
+    assert "has format version 9.0, this program reads up to 7.x" in err
 
 
 # -- which exit code ------------------------------------------------------------------------------------------
