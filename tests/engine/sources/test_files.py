@@ -198,7 +198,7 @@ def test_what_cannot_be_read_is_told_with_file_record_and_what_to_do(tmp_path: P
     source = make_source(op, 0, str(tmp_path), None, None)
     with pytest.raises(JobFailed, match=r"rows/0: a\.csv, record 3: 'three,w': .*conversion error to int64") as failed:
         source.read()
-    assert "--resume" in (failed.value.hint or "")
+    assert "mend that record" in (failed.value.hint or "")
     (tmp_path / "a.jsonl").write_text('{"n": 1}\n{"n": 2\n')
     op = operator("rows", Kind.SOURCE, 1, connector={"type": "jsonl", "path": "a.jsonl", "schema": {"n": "int64"}})
     with pytest.raises(JobFailed, match=r"rows/0: a\.jsonl, record 2: '\{\"n\": 2' .*JSON parse error") as failed:
