@@ -203,7 +203,7 @@ def test_what_cannot_be_read_is_told_with_file_record_and_what_to_do(tmp_path: P
     op = operator("rows", Kind.SOURCE, 1, connector={"type": "jsonl", "path": "a.jsonl", "schema": {"n": "int64"}})
     with pytest.raises(JobFailed, match=r"rows/0: a\.jsonl, record 2: '\{\"n\": 2' .*JSON parse error") as failed:
         make_source(op, 0, str(tmp_path), None, None).read()
-    assert "--resume" in (failed.value.hint or "")
+    assert "mend that line" in (failed.value.hint or "")
     for kind in ("parquet", "arrow"):
         (tmp_path / f"b.{kind}").write_bytes(b"half")
         with pytest.raises(UsageError, match=rf"b\.{kind} cannot be read as {kind}"):
