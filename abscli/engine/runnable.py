@@ -212,19 +212,15 @@ def _source_columns(op: Operator, directory: str, *, from_start: bool) -> pa.Sch
     options = op.connector or {}
     if options.get("type") not in SOURCE_TYPES:
         return None
+    try:
+        schema = declared_schema(op)
+    except UsageError:  # told with the graph
+        return None
     if options["type"] not in FILE_TYPES:
-        return _declared(op)
+        return schema
     if not isinstance(options.get("path"), str):
         return None
-    schema = _declared(op)
     if from_start and not (follows(op) and schema is not None):
         splits = find_splits(op, directory)
         schema = columns_of(op, path_of(directory, splits[0]))
     return schema
-
-
-def _declared(op: Operator) -> pa.Schema | None:
-    try:
-        return declared_schema(op)
-    except UsageError:  # told with the graph
-        return None

@@ -61,7 +61,7 @@ EXPECTED = [
     "12:71: operator sums, output t: cannot sum a column of type string",
     "12:87: operator sums: no column 'other' in what rows sends",
     "13:39: operator misspelt: no built-in function 'wrods'",
-    "14:35: operator later is process: it can be inspected and planned for, not run",
+    "14:35: operator later is a process without a key: it can be inspected and planned for, not run",
     "15:3: operator opaque is opaque: it can be inspected and planned for, not run",
     "16:36: operator wrong: flat_map must be a string, not the number 3",
     "18:51: sinks out and again both write to 'out'",
