@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from abscli.engine.errors import EngineStopped
-from abscli.engine.sinks.staged.deliveries import delivery_of, missing, shown_by
+from abscli.engine.sinks.staged.deliveries import delivery_of, missing, shown_by, undelivered
 from abscli.engine.sinks.staged.printed import Printed, print_with
 from abscli.engine.sinks.staged.sink import StagedSink
 from formats.errors import Damaged
@@ -15,7 +15,7 @@ from formats.ids import EpochId
 from formats.job.model import Kind, Operator
 from formats.native.facts import SinkFile
 from formats.native.marks import forget_written, note_written
-from formats.native.sink import PartId
+from formats.native.sink import PartId, Stretch
 from formats.storage import MemoryStorage
 
 ATTEMPT = "a" * 32
@@ -46,12 +46,25 @@ def test_an_epoch_that_was_given_up_has_its_rows_in_the_next_manifest() -> None:
     delivery = delivery_of(storage, 6, "out", named(*files, *staged(storage, 0, (6, "d"))))
     assert delivery is not None
     assert [(part.id.epoch, part.id.task) for part in delivery.parts] == [(4, 1), (5, 1), (6, 0), (6, 1)]
-    assert (delivery.epoch, delivery.first) == (EpochId(ATTEMPT, 6), 4)
+    assert delivery.epoch == EpochId(ATTEMPT, 6)
     rows = []
     for part in delivery.parts:
         with delivery.open(part) as file:
             rows.append(file.read())
     assert rows == [f'{{"line":"{line}"}}\n'.encode() for line in "abdc"]
+
+
+def test_rows_that_the_manifest_before_has_named_are_not_written_again() -> None:
+    """A task stages the next epoch before it has heard that the one before is complete."""
+    storage, line = MemoryStorage(), [Stretch(ATTEMPT, 1, 9)]
+    files = staged(storage, 1, (4, "a"), (5, "b"), (6, "c"))
+    named_by = [delivery_of(storage, n, "out", named(*files[: n - 3])) for n in (4, 5, 6)]
+    deliveries = [delivery for delivery in named_by if delivery is not None]
+    for newest in (0, 4, 5, 6):
+        shown = [EpochId(ATTEMPT, newest)] if newest else []
+        due = undelivered(deliveries, shown, line)
+        parts = [part.id.epoch for delivery in due for part in delivery.parts]
+        assert parts == [epoch for epoch in (4, 5, 6) if epoch > newest]
 
 
 def test_a_task_that_takes_its_steps_again_stages_beside_what_it_had() -> None:
