@@ -319,10 +319,13 @@ class CheckpointStore(ABC):
         """All epochs, ascending."""
         return [row.epoch for row in self.epochs()]
 
+    def complete_numbers(self) -> list[int]:
+        """The epochs that were completed, not verified, ascending."""
+        return [row.epoch for row in self.epochs() if row.status in (Status.COMPLETE, Status.DAMAGED)]
+
     def latest(self) -> int | None:
         """The newest epoch that was completed, not verified."""
-        whole = (Status.COMPLETE, Status.DAMAGED)
-        return next((row.epoch for row in reversed(self.epochs()) if row.status in whole), None)
+        return max(self.complete_numbers(), default=None)
 
     @property
     def only(self) -> int | None:

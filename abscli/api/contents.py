@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
@@ -212,7 +213,10 @@ class Contents:
         from formats.history import history, joined
         from formats.query.sorting import in_order, order_of
 
-        state = self.rows(operator, name).state
+        if operator is None or isinstance(operator, str):
+            state = self.newest_state(operator, name)
+        else:
+            state = operator
         faults: list[FormatError] = []
         tables = []
         for table in history(self.view, state, texts(key), columns, last=last, trouble=faults):
@@ -229,6 +233,26 @@ class Contents:
         if sort:
             return in_order(whole.to_batches(), whole.schema, [order_of(text) for text in texts(sort)], limit)
         return whole if limit is None else whole.slice(0, limit)
+
+    def newest_state(self, operator: str | None = None, name: str | None = None) -> StateFacts:
+        """One state, of the newest epoch that has it, up to the one that is meant.
+
+        operator: None where only one has state. name: which, where the operator has several.
+
+        Raises NotFound, UnknownTask with what the epoch that is meant has.
+        """
+        from formats.errors import UnknownTask
+
+        meant = self.resolve()
+        try:
+            return self.rows(operator, name, epoch=meant).state
+        except UnknownTask:
+            # Every key of it may have been removed since.
+            for number in reversed(self.view.complete_numbers()):
+                if number < meant:
+                    with suppress(UnknownTask):
+                        return self.rows(operator, name, epoch=number).state
+            raise
 
     def statistics(
         self, epoch: int | str | None = None, *, operator: str | None = None, ttl: float | None = None

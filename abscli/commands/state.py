@@ -164,13 +164,16 @@ def state(
         assert out is not None
         _export(store, epoch, operator, out, output, head)
         return
-    if operator is None and len(states) != 1:
+    if operator is None and len(states) != 1 and not (history and not states):
         if key or where or columns or name or out:
             owners = ", ".join(dict.fromkeys(one.operator for one in states)) or "none"
             raise typer.BadParameter(f"name one of {owners}", param_hint="'OPERATOR'")
         _show_states(head, render.states_text(store.path, epoch, states, width()), output)
         return
-    wanted = find_state(states, operator or states[0].operator, name)
+    if history:
+        wanted = store.newest_state(operator, name)
+    else:
+        wanted = find_state(states, operator or states[0].operator, name)
     head |= {"operator": wanted.operator, "state": wanted.name}
     if limit is None and output is Output.TABLE and out is None:
         limit = SHOWN

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,6 +28,7 @@ from formats.native.hashing import key_groups
 from formats.native.state.live_rows import StateFile, TaskRows, live_rows
 from formats.native.state.tables import KEY_GROUP, encode_state
 from formats.native.store import NativeStore
+from formats.native.writer import complete, put_part
 from formats.query.keys import is_any_of, last_of_each, matches
 from formats.query.predicate import parse_predicate
 from formats.query.sorting import Order, in_order
@@ -355,6 +357,22 @@ def test_a_key_through_all_epochs(
     assert max(map(len, narrow.splitlines())) <= 40
     monkeypatch.delenv("COLUMNS")
     assert table.splitlines()[0].split() == ["__epoch", "__triggered", "__present", "word", "n"]
+
+
+def test_a_key_through_all_epochs_is_shown_though_every_key_has_been_removed_since(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    build = make_store(tmp_path)
+    line = result_of("state", capsys, f"{tmp_path}@1", "seen", "--limit", "1")["rows"][0]["line"]
+    parts = tuple(msgspec.structs.replace(build.part(6, task), state=(), rows=0) for task in build.tasks())
+    for part in parts:
+        put_part(build.storage, part)
+    complete(build.storage, build.trigger(6, 4), build.topology.job, parts, idle=False)
+    told = result_of("state", capsys, tmp_path, "seen", "--key", line, "--history")["rows"]
+    assert [(row["__epoch"], row["__present"]) for row in told] == [(6, False), (4, True), (2, True), (1, True)]
+    code, _, err = run_command("state", capsys, tmp_path, "nobody", "--key", line, "--history")
+    assert code == 2
+    assert "there is state of no operator" in err
 
 
 def test_of_each_epoch_only_what_can_hold_the_key_is_read(
