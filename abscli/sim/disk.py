@@ -21,18 +21,21 @@ class Snapshot:
 
     parts: without what only mattered until it was complete.
     seen: what each task had counted, its base and its changes put together.
+    waiting: the rows with timers of each task that has such.
     """
 
     epoch: int
     parts: Mapping[TaskId, Part]
     seen: Mapping[TaskId, Mapping[int, int]]
+    waiting: Mapping[TaskId, Mapping[Record, int]] = field(default_factory=dict)
 
     @cached_property
     def key(self) -> tuple[Any, ...]:
         """Equal for equal content."""
         parts = frozenset(self.parts.values())
         seen = frozenset((task, frozenset(counts.items())) for task, counts in self.seen.items())
-        return self.epoch, parts, seen
+        waiting = frozenset((task, frozenset(rows.items())) for task, rows in self.waiting.items())
+        return self.epoch, parts, seen, waiting
 
     def received(self, channel: ChannelId) -> int:
         """What a restored receiver has of a channel: the sender's count less the log, which comes (again) first."""
@@ -107,14 +110,18 @@ class Disk:
     def completes(self, epoch: int, parts: tuple[Part, ...]) -> Disk:
         """The manifest is written. Parts of it and of older epochs are no longer kept apart."""
         seen: dict[TaskId, Mapping[int, int]] = {}
+        waiting: dict[TaskId, Mapping[Record, int]] = {}
         for part in parts:
-            older = self.complete[part.base].seen[part.task] if part.base else {}
-            seen[part.task] = {**older, **dict(part.changed)}
-        by_task = {part.task: replace(part, attempt=0, base=0, changed=()) for part in parts}
+            base = self.complete[part.base] if part.base else None
+            seen[part.task] = {**(base.seen[part.task] if base else {}), **dict(part.changed)}
+            rows = {**(base.waiting.get(part.task, {}) if base else {}), **dict(part.waiting)}
+            if left := {row: count for row, count in rows.items() if count}:
+                waiting[part.task] = left
+        by_task = {part.task: replace(part, attempt=0, base=0, changed=(), waiting=()) for part in parts}
         return replace(
             self,
             last=max(self.last, epoch),
-            complete={**self.complete, epoch: Snapshot(epoch, by_task, seen)},
+            complete={**self.complete, epoch: Snapshot(epoch, by_task, seen, waiting)},
             parts={key: part for key, part in self.parts.items() if key[1] > epoch},
             triggered={e: attempt for e, attempt in self.triggered.items() if e > epoch},
         )

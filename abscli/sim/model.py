@@ -2,7 +2,8 @@
 
 A stand-in counts what it has seen (its keyed state) and passes every row on over every edge. Over a back edge a row
 goes for a bounded number of rounds, and with the next value, so that it may belong to a peer. A `reduce` that emits
-once an epoch keeps its rows until then.
+once an epoch keeps its rows until then. An operator with timers (of windows, outer joins, a keyed process) keeps a row,
+as state that is removed again, until event time has passed it by `DELAY`, and sends on a row of that time.
 """
 
 from __future__ import annotations
@@ -16,12 +17,16 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from abscli.graph.backedges import back_edges
+from abscli.graph.timed import untimed, waits_for_time
 from formats.ids import ChannelId, TaskId
 from formats.job.expand import neighbours, task_ids
 from formats.job.model import Edge, Kind, Operator, Partition, Topology, canonical
 
 ROUNDS = 2
 """How often a row goes over back edges."""
+
+DELAY = 2
+"""By how much event time has to pass a row until its timer is due."""
 
 
 class Record(NamedTuple):
@@ -36,6 +41,14 @@ class Record(NamedTuple):
     def over(self, back: bool) -> Record:
         """What arrives over an edge."""
         return Record(self.value + 1, self.rounds - 1) if back else self
+
+    def fired(self) -> Record:
+        """What its timer sends on, at the time of the timer."""
+        return self._replace(value=self.value + DELAY)
+
+    def is_due(self, watermark: int | None) -> bool:
+        """Whether its timer has come."""
+        return watermark is not None and self.value + DELAY <= watermark
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +167,21 @@ class Model:
         """The splits that a source task reads, in order."""
         return tuple(range(task.subtask, len(self.rows[task.operator]), self.operator_of(task).parallelism))
 
+    @cached_property
+    def timed(self) -> frozenset[str]:
+        """Operators with timers; not those that rows of a loop come to, where event time does not tell what is late."""
+        in_vain = {op.operator.id for op in untimed(self.topology) if op.loop}
+        waiting = {op.id for op in self.topology.operators if waits_for_time(op) not in (None, "ttl")}
+        return frozenset(waiting - in_vain)
+
+    def has_timers(self, task: TaskId) -> bool:
+        """Whether the task keeps rows until they are due."""
+        return task.operator in self.timed
+
     def keeps_until_flush(self, task: TaskId) -> bool:
         """Whether the task's operator emits once an epoch."""
         op = self.operator_of(task)
-        return op.kind is Kind.REDUCE and op.emit == "epoch"
+        return self.has_timers(task) or (op.kind is Kind.REDUCE and op.emit == "epoch")
 
     def expected(self) -> dict[str, Counter[int]]:
         """What each operator sees in all, without an engine: every record along every path."""
@@ -168,7 +192,7 @@ class Model:
             for edge in self.topology.edges:
                 if edge.source != operator or (self.is_back(edge) and not row.rounds):
                     continue
-                arrived = row.over(self.is_back(edge))
+                arrived = row.fired() if operator in self.timed else row.over(self.is_back(edge))
                 copies = self.operators[edge.target].parallelism if edge.partition is Partition.BROADCAST else 1
                 seen[edge.target][arrived.value] += copies
                 todo += [(edge.target, arrived)] * copies

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from abscli.protocol.policy import Policy
 from abscli.sim.model import Model, Record
@@ -41,6 +41,19 @@ def check_on_time(channel: ChannelId, records: Sequence[Record], watermark: int 
     late = [record.value for record in records if watermark is not None and record.value < watermark]
     if late:
         raise Violation("watermark", f"{channel}: {late[0]} comes, and the watermark is {watermark}")
+
+
+def check_due(channel: ChannelId, record: Record, watermark: int | None) -> None:
+    """A timer sends nothing before event time has come to it: values are event times."""
+    if watermark is None or record.value > watermark:
+        raise Violation("timer", f"{channel}: {record.value} was sent before its time; the watermark is {watermark}")
+
+
+def check_none_due(task: TaskId, epoch: int, rows: Iterable[Record], watermark: int | None) -> None:
+    """What a copy keeps for timers is not due yet: timers come before the copy, in every run at the same barrier."""
+    late = [row.value for row in rows if row.is_due(watermark)]
+    if late:
+        raise Violation("timer", f"epoch {epoch}: {task} keeps {late[0]}, which is due; the watermark is {watermark}")
 
 
 def _check_watermarks(epoch: int, sender: Part, receiver: Part) -> None:

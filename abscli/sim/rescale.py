@@ -48,10 +48,11 @@ def rescaled(old: Model, new: Model, snapshot: Snapshot) -> Snapshot | None:
         if routed is None:
             return None
         logs |= routed
-    parts, seen = {}, {}
+    parts, seen, waiting = {}, {}, {}
     for task in new.tasks:
         positions: dict[int, int] = {}
         counts: dict[int, int] = {}
+        rows: dict[Record, int] = {}
         width = new.operator_of(task).parallelism
         before = [part for other, part in snapshot.parts.items() if other.operator == task.operator]
         for part in before:
@@ -59,6 +60,9 @@ def rescaled(old: Model, new: Model, snapshot: Snapshot) -> Snapshot | None:
             for value, times in snapshot.seen[part.task].items():
                 if value % width == task.subtask:
                     counts[value] = counts.get(value, 0) + times
+            for row, times in snapshot.waiting.get(part.task, {}).items():
+                if row.value % width == task.subtask:
+                    rows[row] = rows.get(row, 0) + times
         parts[task] = Part(
             task=task,
             epoch=snapshot.epoch,
@@ -74,7 +78,9 @@ def rescaled(old: Model, new: Model, snapshot: Snapshot) -> Snapshot | None:
             watermark=lowest(part.watermark for part in before),
         )
         seen[task] = counts
-    return Snapshot(snapshot.epoch, parts, seen)
+        if rows:
+            waiting[task] = rows
+    return Snapshot(snapshot.epoch, parts, seen, waiting)
 
 
 def _rerouted(edge: Edge, old: Model, new: Model, snapshot: Snapshot) -> dict[ChannelId, tuple[Record, ...]] | None:

@@ -61,7 +61,11 @@ class Counts(dict[ChannelId, int]):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A task's durable part of an epoch: only what changed since the complete epoch `base` is in `changed`."""
+    """A task's durable part of an epoch.
+
+    changed: of what it has seen, only what changed since the complete epoch `base`.
+    waiting: rows with timers, and how many are alike, where that changed since then; 0: none any more.
+    """
 
     task: TaskId
     epoch: int
@@ -74,6 +78,7 @@ class Part:
     sent: tuple[tuple[ChannelId, int], ...]
     received: tuple[tuple[ChannelId, int], ...]
     logs: tuple[tuple[ChannelId, tuple[Record, ...]], ...]
+    waiting: tuple[tuple[Record, int], ...] = ()
     watermark: int | None = None
     behind: bool = False
 
@@ -127,7 +132,10 @@ class Draft:
 
 
 class SimulatedTask:
-    """One task of one attempt. restored, seen: its part of the epoch it starts from, and all that it had counted."""
+    """One task of one attempt.
+
+    restored, seen, waiting: its part of the epoch it starts from, all that it had counted, and its rows with timers.
+    """
 
     def __init__(
         self,
@@ -139,6 +147,7 @@ class SimulatedTask:
         base: int = 0,
         restored: Part | None = None,
         seen: Mapping[int, int] | None = None,
+        waiting: Mapping[Record, int] | None = None,
         received: Mapping[ChannelId, int] | None = None,
     ) -> None:
         self.model = model
@@ -146,6 +155,8 @@ class SimulatedTask:
         self.base = base
         self.seen = Counter(seen or {})
         self.changed: dict[int, int] = {}
+        self.waiting = Counter(waiting or {})
+        self.touched: dict[Record, int] = {}
         self.positions = dict(restored.positions) if restored else {}
         self.owed: list[Record] = []
         self.turns = dict(restored.turns) if restored else {}
@@ -186,9 +197,9 @@ class SimulatedTask:
                     assert isinstance(batch, tuple)
                     for epoch in epochs:
                         self._draft(epoch).logs.setdefault(channel, []).extend(batch[skip:])
-                case Flush():
+                case Flush(_, watermark):
                     owed, self.owed = self.owed, []
-                    effects += self._emit(owed)
+                    effects += self._emit([*owed, *self._fire(watermark)])
                 case Copy(epoch):
                     effects += self._copy(epoch)
                 case Forward(epoch, watermark):
@@ -238,10 +249,24 @@ class SimulatedTask:
         if self.name in self.model.sinks:
             self.pending = sorted([*self.pending, *rows])
             return []
+        if self.model.has_timers(self.name):
+            for row in rows:
+                self.waiting[row] += 1
+                self.touched[row] = self.machine.copied
+            return []
         if self.model.keeps_until_flush(self.name):
             self.owed = sorted([*self.owed, *rows])
             return []
         return self._emit(rows)
+
+    def _fire(self, watermark: int | None) -> list[Record]:
+        """What the timers that are due send on; the rows are removed."""
+        due = sorted(row for row in self.waiting if row.is_due(watermark))
+        fired = [row.fired() for row in due for _ in range(self.waiting[row])]
+        for row in due:
+            del self.waiting[row]
+            self.touched[row] = self.machine.copied
+        return fired
 
     def _emit(self, rows: Iterable[Record]) -> list[Effect]:
         effects: list[Effect] = []
@@ -289,6 +314,7 @@ class SimulatedTask:
             sent=tuple(self.machine.sent.items()),
             received=tuple(self.machine.received.items()),
             logs=(),
+            waiting=tuple(sorted((row, self.waiting[row]) for row in self.touched)),
             watermark=self.machine.watermark,
         )
         self.drafts[epoch] = Draft(part)
@@ -311,5 +337,6 @@ class SimulatedTask:
         if epoch > self.base and epoch in self.drafts:
             self.base = epoch
             self.changed = {value: copied for value, copied in self.changed.items() if copied >= epoch}
+            self.touched = {row: copied for row, copied in self.touched.items() if copied >= epoch}
             self.drafts = {e: draft for e, draft in self.drafts.items() if e > epoch}
         return [Reveal(epoch)] if self.name in self.model.sinks else []

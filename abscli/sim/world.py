@@ -48,6 +48,8 @@ from abscli.sim.model import Model, Record
 from abscli.sim.properties import (
     Violation,
     check_cut,
+    check_due,
+    check_none_due,
     check_on_time,
     check_open,
     check_order,
@@ -165,6 +167,7 @@ class World:
                 base=self.disk.last,
                 restored=base.parts[task] if base else None,
                 seen=base.seen[task] if base else None,
+                waiting=base.waiting.get(task) if base else None,
                 received=self.received(task, base) if base else None,
             )
         )  # fmt: skip
@@ -444,6 +447,8 @@ class World:
                 check_replay(channel, item.number, item.record, history)
             else:
                 self.history[channel] = (*history, item.record)
+            if self.model.has_timers(channel.sender):
+                check_due(channel, item.record, self.simulated(channel.sender).machine.watermark)
         self.channels[channel] += (item,)
 
     def _notice(self, task: TaskId, event: TaskEvent) -> None:
@@ -521,6 +526,8 @@ class World:
         parts = {task: part for task, part in on_disk.items() if part is not None}
         check_cut(self.model, self.policy, epoch, parts, self.history)
         self.save("completes", epoch, tuple(parts.values()))
+        for task, rows in self.disk.complete[epoch].waiting.items():
+            check_none_due(task, epoch, rows, parts[task].watermark)
         self.completed += 1
 
     def _finish(self) -> None:
@@ -545,7 +552,7 @@ class World:
             if any(isinstance(item, Item) for item in items):
                 raise Violation("idle", f"the job ends, and {channel} still holds records")
         for task in self.model.tasks:
-            if task not in self.dead and self.simulated(task).owed:
+            if task not in self.dead and (self.simulated(task).owed or self.simulated(task).waiting):
                 raise Violation("idle", f"the job ends, and {task} still owes rows")
             if base is not None and base.parts[task].watermark != END:
                 raise Violation("idle", f"the job ends, and {task} had not heard of the end of event time")

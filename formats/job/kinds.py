@@ -150,7 +150,7 @@ def _reduce(node: Node, label: str, mistakes: Mistakes) -> Members | None:
 
 
 def _output(at: Scalar, node: Node, label: str, mistakes: Mistakes) -> Aggregate | None:
-    options = read.mapping(node, label, mistakes)
+    options = read.mapping(node, label, mistakes, _example(at.text, node))
     if options is None:
         return None
     functions = [word for word in options.pairs if word in set(Aggregation)]
@@ -174,6 +174,13 @@ def _output(at: Scalar, node: Node, label: str, mistakes: Mistakes) -> Aggregate
         mistakes.add(options.pairs["by"][1], f"{label}: {shown(column)} is in its own order already", "remove by")
         return None
     return Aggregate(at.text, function, column, by, values.get("n", values.get("limit")))
+
+
+def _example(name: str, node: Node) -> str:
+    """How an output is written; of the function that stands in its place, where one does."""
+    function = node.value if isinstance(node, Scalar) and node.value in set(Aggregation) else Aggregation.COUNT
+    column = '"*"' if function == Aggregation.COUNT else "COLUMN"
+    return f"write {name}: {{{function}: {column}}}"
 
 
 KINDS: dict[Kind, Shape[Members]] = {

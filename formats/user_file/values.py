@@ -223,11 +223,11 @@ def function(node: Node, label: str, mistakes: Mistakes) -> str | None:
     return None
 
 
-def mapping(node: Node, label: str, mistakes: Mistakes) -> Mapping | None:
-    """A mapping, whatever its keys."""
+def mapping(node: Node, label: str, mistakes: Mistakes, hint: str | None = None) -> Mapping | None:
+    """A mapping, whatever its keys. hint: how to write one."""
     if isinstance(node, Mapping):
         return node
-    mistakes.add(node, f"{label} must be a mapping, not {describe(node)}")
+    mistakes.add(node, f"{label} must be a mapping, not {describe(node)}", hint)
     return None
 
 

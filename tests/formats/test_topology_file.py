@@ -68,6 +68,16 @@ def test_all_findings_of_a_bad_file_come_at_once_in_file_order(path: Path, reque
     assert text == golden.read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize(("written", "hint"), [
+    ("count", 'write n: {count: "*"}'), ("sum", "write n: {sum: COLUMN}"), ("number", 'write n: {count: "*"}'),
+])  # fmt: skip
+def test_an_output_that_is_no_mapping_is_answered_by_how_it_is_written(written: str, hint: str) -> None:
+    operators = f"  s: {{source: {{type: text, path: x}}}}\n  r: {{from: s, reduce: {{key: [line], n: {written}}}}}\n"
+    with pytest.raises(BadFile) as raised:
+        parse_topology_bytes(f"version: 1\njob: t\noperators:\n{operators}".encode(), "t.yaml")
+    assert [error.hint for error in raised.value.mistakes] == [hint]
+
+
 @pytest.mark.parametrize("path", BAD, ids=lambda path: path.name)
 def test_the_schema_refuses_bad_files_too_unless_they_are_bad_as_graphs(path: Path) -> None:
     try:

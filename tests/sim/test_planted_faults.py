@@ -3,7 +3,8 @@
 The names of the rules are those of `abscli.protocol.task` (R), `abscli.protocol.coordinator` (C), and of the design's
 list for drivers (D): D2 logs of several epochs, D3 loops do not starve barriers, D4 a copy is not touched by what
 comes later and an aborted epoch swallows no changes, D7 a restored log comes first, D8 `rebalance` counts in its state,
-D9 only complete epochs become visible.
+D9 only complete epochs become visible. Of timers: T1 they wait for event time, T2 they come before the copy and its
+barrier, T3 their rows are state, from which what has fired is removed.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from abscli.protocol.task import Task
 from abscli.sim import scheduler
 from abscli.sim import task as sim_task
 from abscli.sim import world as sim_world
+from abscli.sim.model import Record
 from abscli.sim.scheduler import run
 from abscli.sim.task import Barrier, Effect, Item, Part, Reveal, SimulatedTask, Write
 from abscli.sim.world import Limits, World
@@ -50,6 +52,7 @@ from tests.support.sim.jobs import (
     ONCE_AN_EPOCH,
     PEERS,
     SELF_LOOP,
+    TIMERS,
     TWO_INPUTS,
     TWO_TASK_LOOP,
     graph,
@@ -291,6 +294,60 @@ class ForgetsChanges(SimulatedTask):
         return effects
 
 
+class FiresEarly(SimulatedTask):
+    """A timer comes one step of event time too early."""
+
+    def _fire(self, watermark: int | None) -> list[Record]:
+        return super()._fire(None if watermark is None else watermark + 1)
+
+
+class FiresInTheNextEpoch(SimulatedTask):
+    """What is due waits for the barrier after this one."""
+
+    heard: int | None = None
+
+    def _fire(self, watermark: int | None) -> list[Record]:
+        before, self.heard = self.heard, watermark
+        return super()._fire(before)
+
+
+class FiresBehindTheBarrier(Task):
+    """Timers that a barrier's watermark makes due send behind it."""
+
+    def on(self, event: TaskEvent) -> list[TaskAction]:
+        actions = super().on(event)
+        flushes = [action for action in actions if isinstance(action, Flush)]
+        return [action for action in actions if action not in flushes] + flushes
+
+
+class KeepsWhatHasFired(SimulatedTask):
+    """That a row was removed is not written."""
+
+    def _fire(self, watermark: int | None) -> list[Record]:
+        fired = super()._fire(watermark)
+        self.touched = {row: copied for row, copied in self.touched.items() if self.waiting[row]}
+        return fired
+
+
+class ForgetsTimers(SimulatedTask):
+    """Rows with timers are not part of the state."""
+
+    def _copy(self, epoch: int) -> list[Effect]:
+        touched, self.touched = self.touched, {}
+        effects = super()._copy(epoch)
+        self.touched = touched
+        return effects
+
+
+class ForgetsRemovals(SimulatedTask):
+    """Rows that were removed count as written as soon as they are copied, whatever becomes of the epoch."""
+
+    def _copy(self, epoch: int) -> list[Effect]:
+        effects = super()._copy(epoch)
+        self.touched = {row: copied for row, copied in self.touched.items() if self.waiting[row]}
+        return effects
+
+
 class ForgetsTurns(SimulatedTask):
     """The counter of `rebalance` is not part of the state."""
 
@@ -398,6 +455,12 @@ FAULTS = [
     Fault(EndsWithFullLogs, "C5", SELF_LOOP, "idle"),
     Fault(CopiesByReference, "D4", TWO_TASK_LOOP, "exactly-once"),
     Fault(ForgetsChanges, "D4", TWO_INPUTS, "exactly-once", limits=ABORTS),
+    Fault(FiresEarly, "T1", TIMERS, "timer"),
+    Fault(FiresInTheNextEpoch, "T2", TIMERS, "timer"),
+    Fault(FiresBehindTheBarrier, "T2", TIMERS, "watermark"),
+    Fault(KeepsWhatHasFired, "T3", TIMERS, "timer"),
+    Fault(ForgetsTimers, "T3", TIMERS, "exactly-once"),
+    Fault(ForgetsRemovals, "T3", TIMERS, "timer", limits=replace(ABORTS, timeouts=4)),
     Fault(ForgetsTurns, "D8", NARROW_CHAIN, "replay", limits=LOSSES),
     Fault(ShowsEarly, "D9", TWO_INPUTS, "visible"),
     Fault(LogsBehindInput, "D7", TWO_TASK_LOOP, "order"),

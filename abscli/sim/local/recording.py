@@ -251,6 +251,7 @@ class RecordingWorld(World):
         machine = simulated.machine
         return hash((
             tuple(sorted(simulated.seen.items())), tuple(simulated.owed), tuple(simulated.pending),
+            tuple(sorted(simulated.waiting.items())),
             tuple(sorted(simulated.positions.items())), tuple(sorted(simulated.turns.items())), machine.finished,
             tuple(machine.sent.items()), tuple(machine.received.items()), machine.watermark,
         ))  # fmt: skip

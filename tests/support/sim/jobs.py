@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from abscli.protocol.policy import Policy
 from abscli.sim.model import Model
 from abscli.sim.scheduler import Outcome, run
 from abscli.sim.world import Limits
-from formats.job.model import Edge, Kind, Operator, Partition, Topology
+from formats.job.model import Edge, Keeping, Kind, Operator, Partition, Topology
+
+TIMER = Keeping((("n", "int64"),), "at")
 
 
-def graph(edges: str, *, emit: str | None = None, **parallelism: int) -> Topology:
+def graph(edges: str, *, emit: str | None = None, timers: str = "", **parallelism: int) -> Topology:
     """`"s>a a=b b>a"`: `>` is a hash edge, `=` forward, `~` rebalance, `*` broadcast, a `!` after it replayable.
 
     What nothing feeds is a source, what feeds nothing a sink, the rest a map; emit: an operator that is a reduce which
-    emits once an epoch.
+    emits once an epoch; timers: operators that keep rows until event time has passed them.
     """
     found = []
     for word in edges.split():
@@ -28,9 +32,10 @@ def graph(edges: str, *, emit: str | None = None, **parallelism: int) -> Topolog
         kind = Kind.SOURCE if name not in fed else Kind.MAP if name in feeding else Kind.SINK
         if name == emit:
             kind = Kind.REDUCE
-        operators.append(
-            Operator(name, kind, parallelism.get(name, 1), 128, emit="epoch" if name == emit else None)
-        )
+        operator = Operator(name, kind, parallelism.get(name, 1), 128, emit="epoch" if name == emit else None)
+        if name in timers.split():
+            operator = msgspec.structs.replace(operator, kind=Kind.PROCESS, key=("key",), keeping=TIMER)
+        operators.append(operator)
     return Topology("simulated", tuple(operators), tuple(found))
 
 
@@ -45,6 +50,8 @@ NESTED_LOOPS = graph("s>a a>b b>b b>a b>c", a=2)
 TWO_ENTRIES = graph("s>a t>b a>b b>a b>c", a=2, b=2)
 BROADCAST = graph("s*a a~b", s=2, a=2, b=2)
 ONCE_AN_EPOCH = graph("s>a a>b", emit="a", s=2, a=2)
+TIMERS = graph("s>a t>a a>b b>c", timers="a b", s=2, a=2, b=2)
+TIMER_BEHIND = graph("s>a a>b", timers="a")
 REPLAYABLE = graph("s=!a a>!b b>c", s=2, a=2, b=2)
 
 SHAPES = {
@@ -60,12 +67,14 @@ SHAPES = {
     "broadcast": BROADCAST,
     "once an epoch": ONCE_AN_EPOCH,
     "replayable": REPLAYABLE,
+    "timers": TIMERS,
 }
 
 SMALL = {
     "chain": CHAIN,
     "diamond": DIAMOND,
     "two inputs": graph("s>c t>c"),
+    "timer": TIMER_BEHIND,
     "self-loop": graph("s>a a>a"),
     "peers in a self-loop": graph("s>a a>a", a=2),
     "two-task loop": graph("s>a a>b b>a"),
