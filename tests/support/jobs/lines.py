@@ -260,7 +260,8 @@ def signal_at(where: str, n: int, number: int) -> None:
     """Have this process send itself a signal at the n-th call of `where`.
 
     where: `manifest` (all have acked, nothing of the outcome is written) or `reveal` (the manifest is written); calls
-    for epochs that have no rows for the sink do not count. Of a sink in a bucket also, when that has been done: `begin`
+    for epochs that have no rows for the sink do not count. Of a sink in a folder, when that has been done: `parted` (a
+    part is staged), `published` (a part has its name). Of a sink in a bucket also, when that has been done: `begin`
     (an upload), `put` (a piece of it), `copied` (it is shown, and waits as well: on Google's), `complete` (it is shown,
     and waits no more); `completing` is just before the last. Of a sink in a table, when that has been done: `filled` (a
     transaction), `prepare`, `commit`. Of one whose rows are staged in the store: `staged`; `merging`, when rows are
@@ -307,6 +308,13 @@ def signal_at(where: str, n: int, number: int) -> None:
     if where in ("begin", "put", "complete", "completing"):
         for owner in UPLOADS.values():
             at(owner, "complete" if where == "completing" else where, is_done=where != "completing")
+    elif where in ("parted", "published"):
+        from abscli.engine.sinks import folder_sinks, moves
+
+        if where == "parted":
+            at(folder_sinks.FolderSink, "_put", is_done=True)
+        else:
+            at(moves.Moves, "publish", is_done=True)
     elif where in ("filled", "prepare", "commit"):
         from abscli.engine.sinks.postgres import epochs, sink, tables
 
