@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,20 @@ from abscli.engine.job import JobOptions, run_job
 from abscli.engine.sources import jsonl, line_files, text
 from abscli.engine.state import part_io
 from formats.job.expand import task_ids
-from formats.job.model import Aggregate, DeadLetter, Edge, Kind, Topology
+from formats.job.model import (
+    Aggregate,
+    DeadLetter,
+    Edge,
+    How,
+    Join,
+    Keeping,
+    Kind,
+    Operator,
+    Topology,
+    Window,
+    WindowKind,
+)
+from formats.job.written import job_document
 from formats.native import layout
 from formats.native.facts import ManifestFacts, PartFacts, TriggerFacts
 from formats.native.store import NativeStore
@@ -110,8 +124,65 @@ def beside() -> Topology:
     return Topology("beside", (*words.operators, *operators), (*words.edges, *edges))
 
 
+SECOND = 1_000_000
+ALARMS = """
+from datetime import timedelta
+from abscli import Result, per_key
+
+@per_key({"key": "string", "n": "int64", "silent_since": "timestamp"})
+def track(key, row, state, timer):
+    if row is None:
+        return Result(None, [{**key, "n": state["n"], "silent_since": state["last_at"]}])
+    n = 1 if state is None else state["n"] + 1
+    return Result({"n": n, "last_at": row["at"]}, timer=row["at"] + timedelta(seconds=12))
+"""
+
+
+def _timed(name: str, *operators: Operator) -> Topology:
+    """Rows with a time, one source for each operator but the sink; the operators have two tasks."""
+    event = {"schema": {"key": "string", "at": "timestamp"}, "event_time": {"column": "at", "ordered": True}}
+    sources = [
+        operator(f"rows{i}", Kind.SOURCE, 1, connector={"type": "jsonl", "path": f"in/{i}.jsonl", **event})
+        for i in range(2 if operators[0].join else 1)
+    ]
+    last, out = operators[-1], operator("out", Kind.SINK, 2, connector={"type": "jsonl", "path": "out"})
+    edges = [Edge(source.id, operators[0].id, HASH, ("key",)) for source in sources]
+    return Topology(name, (*sources, *operators, out), (*edges, Edge(last.id, "out", FORWARD)))
+
+
+def _windowed(name: str, window: Window) -> Topology:
+    counted = (Aggregate("n", "count", "*"),)
+    return _timed(
+        name, operator("counts", Kind.REDUCE, 2, key=("key",), aggregates=counted, emit="epoch", window=window)
+    )
+
+
+def windows() -> Topology:
+    """Rows by key and window, of which some are open in every snapshot."""
+    return _windowed("windows", Window("at", WindowKind.TUMBLING, 20 * SECOND))
+
+
+def sessions() -> Topology:
+    """Rows by key and session."""
+    return _windowed("sessions", Window("at", WindowKind.SESSION, 4 * SECOND))
+
+
+def alarms() -> Topology:
+    """Keys that are silent, by a function with state and timers."""
+    keeping = Keeping((("n", "int64"), ("last_at", "timestamp")), "at")
+    return _timed("alarms", operator("counts", Kind.PROCESS, 2, key=("key",), function="alarms:track", keeping=keeping))
+
+
+def matched() -> Topology:
+    """Rows of two sources that are near in time, and those that have none near."""
+    join = Join("rows0", ("at", "at"), 2 * SECOND, SECOND, How.OUTER)
+    return _timed("matched", operator("counts", Kind.JOIN, 2, key=("key",), join=join))
+
+
+TIMED: dict[str, Callable[[], Topology]] = {"windows": windows, "sessions": sessions, "alarms": alarms,
+                                         "matched": matched}  # fmt: skip
 JOBS: dict[str, Callable[[], Topology]] = {"counting": counting, "alone": alone, "beside": beside, "reach": looping,
-                                        "poisoned": poisoned}  # fmt: skip
+                                        "poisoned": poisoned, **TIMED}  # fmt: skip
 
 
 def write_input(folder: Path, job: str, *, lines: int = 400) -> None:
@@ -120,6 +191,9 @@ def write_input(folder: Path, job: str, *, lines: int = 400) -> None:
     if job == "reach":
         write_graph(folder, nodes=lines // 2)
         return
+    if job in TIMED:
+        _write_times(folder, lines)
+        return
     if job == "beside":
         write_graph(folder, nodes=20, turning=True)
     (folder / "in").mkdir()
@@ -127,6 +201,18 @@ def write_input(folder: Path, job: str, *, lines: int = 400) -> None:
     for i in range(2):
         text = [" ".join(f"w{(i * 7 + k * k + j * j * j) % 331}" for j in range(6)) for k in range(lines)]
         (folder / "in" / f"{i}.txt").write_text("\n".join(text) + "\n")
+
+
+def _write_times(folder: Path, rows: int) -> None:
+    """Of seven keys, each of which is silent from time to time; what the second source has is a second later."""
+    (folder / "in").mkdir()
+    (folder / "alarms.py").write_text(ALARMS)
+    for source in range(2):
+        with (folder / "in" / f"{source}.jsonl").open("w") as file:
+            for i in range(rows):
+                key = (i * i + i // 50) % 7
+                at = datetime(2026, 1, 1) + timedelta(seconds=i + source + 15 * (i // 40))
+                file.write(json.dumps({"key": f"k{key}", "at": at.isoformat()}) + "\n")
 
 
 @dataclass
@@ -244,28 +330,8 @@ def main() -> None:
 
 def write_job(folder: Path, topology: Topology) -> None:
     """The job file, as the command line reads it."""
-    operators: dict[str, dict[str, object]] = {}
-    for op in topology.operators:
-        entry: dict[str, object] = {"parallelism": op.parallelism, "max_parallelism": op.max_parallelism}
-        if op.kind in (Kind.SOURCE, Kind.SINK):
-            entry[op.kind] = op.connector
-        elif op.kind is Kind.REDUCE:
-            outputs = {a.name: {a.function: a.column} for a in op.aggregates}
-            entry["reduce"] = {"key": list(op.key), "emit": op.emit, **outputs}
-        elif op.kind is Kind.DISTINCT:
-            entry["distinct"] = list(op.key)
-        else:
-            entry[op.kind] = op.function
-        inputs = {
-            edge.source: {"partition": edge.partition} | ({"key": list(edge.key)} if edge.key else {})
-            for edge in topology.edges if edge.target == op.id
-        }  # fmt: skip
-        if inputs:
-            entry["from"] = inputs
-        if op.on_error is not msgspec.UNSET:
-            entry["on_error"] = msgspec.to_builtins(op.on_error)
-        operators[op.id] = entry
-    job = {"version": 1, "job": topology.job, "operators": operators}
+    # Tests write words where the model has enumerations.
+    job = job_document(msgspec.convert(msgspec.to_builtins(topology), Topology))
     (folder / "job.json").write_bytes(msgspec.json.encode(job))
 
 
