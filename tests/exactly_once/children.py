@@ -243,15 +243,18 @@ def _lose(losses: list[Loss], goal: int | None) -> None:
     to stop. Sources do the same whenever they are asked again, so that steps can be taken again."""
     from abscli.cli import running
     from abscli.engine.coordinator import Progress, Service
-    from abscli.engine.sources import line_files, text
+    from abscli.engine.sources import jsonl, line_files, text
 
-    read, init, shown = text.TextSource.read, Service.__init__, running.Display.__call__
+    init, shown = Service.__init__, running.Display.__call__
     services: list[Service] = []
     left, asked = list(losses), False
 
-    def slowly(source: text.TextSource) -> object:
-        time.sleep(SLOWLY)
-        return read(source)
+    def slow(read: Callable[[Any], object]) -> Callable[[Any], object]:
+        def slowly(source: object) -> object:
+            time.sleep(SLOWLY)
+            return read(source)
+
+        return slowly
 
     def begin(service: Service, *arguments: Any, **options: Any) -> None:
         init(service, *arguments, **options)
@@ -270,7 +273,8 @@ def _lose(losses: list[Loss], goal: int | None) -> None:
         shown(display, progress)
 
     line_files.CHUNK = 120
-    text.TextSource.read = slowly  # type: ignore[method-assign, assignment]
+    for kind in (text.TextSource, jsonl.JsonLinesSource):
+        kind.read = slow(kind.read)  # type: ignore[method-assign, assignment]
     Service.__init__ = begin  # type: ignore[method-assign, assignment]
     running.Display.__call__ = show  # type: ignore[method-assign]
 

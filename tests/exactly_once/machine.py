@@ -15,6 +15,7 @@ from typing import ClassVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
+from tests.exactly_once.answers import FILES_OF, Job
 from tests.exactly_once.children import PLAIN, Children, How, Loss
 from tests.exactly_once.world import DAMAGES, STORES, WORKERS, World
 
@@ -54,9 +55,9 @@ class Sequences(RuleBasedStateMachine):
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(prefix="abs-sequence-"))
 
-    @initialize(cyclic=st.booleans())
-    def begin(self, cyclic: bool) -> None:
-        self.world = World(self.folder, self.children, cyclic, self.fault)
+    @initialize(job=st.sampled_from(list(FILES_OF)))
+    def begin(self, job: Job) -> None:
+        self.world = World(self.folder, self.children, job, self.fault)
         self.world.run("a", how=How(epochs=2))
 
     @rule(store=stores, how=ways, take_over=st.booleans(), keep=st.sampled_from([1, 2, 100]), policy=policies)

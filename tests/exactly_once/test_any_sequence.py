@@ -122,7 +122,7 @@ SEARCHES: dict[str, Callable[[World], None]] = {
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name: str, children: Children, tmp_path: Path) -> None:
-    world = World(tmp_path / "job", children, cyclic=False)
+    world = World(tmp_path / "job", children, "acyclic")
     world.run("a", how=How(epochs=2))
     world.fault = name
     with pytest.raises(AssertionError, match=FAULTS[name].noticed):
@@ -133,7 +133,7 @@ def test_a_planted_fault_is_found(name: str, children: Children, tmp_path: Path)
 @pytest.mark.parametrize("name", [name for name in FAULTS if name not in ("given up", "back and forth", "stray")])
 def test_without_it_nothing_is_found(name: str, children: Children, tmp_path: Path) -> None:
     """The long searches are what the machine does."""
-    world = World(tmp_path / "job", children, cyclic=True)
+    world = World(tmp_path / "job", children, "cyclic")
     world.run("a", how=How(epochs=2))
     SEARCHES[name](world)
     world.end()

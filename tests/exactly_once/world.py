@@ -24,7 +24,7 @@ from formats.native.sink import CLAIMS, SinkFolder, epoch_of_part
 from formats.native.store import NativeStore, files_of
 from formats.storage import LocalStorage
 from formats.view import Status
-from tests.exactly_once.answers import SINKS, Answer, read_at, rows, write
+from tests.exactly_once.answers import SINKS, Answer, Job, read_at, rows, write
 from tests.exactly_once.children import PLAIN, Children, Ended, How, stopped
 
 STORES = ("a", "b", "c")
@@ -81,7 +81,7 @@ class World:
 
     folder: Path
     children: Children
-    cyclic: bool
+    job: Job
     fault: str | None = None
     stores: dict[str, Known] = field(default_factory=dict)
     plans: list[PlanFile] = field(default_factory=list)
@@ -93,7 +93,7 @@ class World:
     seen: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        write(self.folder, cyclic=self.cyclic)
+        write(self.folder, self.job)
         self._numbers = itertools.count(1)
 
     # -- commands -----------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ class World:
     @property
     def scaled(self) -> tuple[str, ...]:
         """The operators whose number of tasks changes, with those that a forward edge joins to them."""
-        return ("counts", "out", "step") if self.cyclic else ("counts", "out")
+        return ("counts", "out", "step") if self.job == "cyclic" else ("counts", "out")
 
     def _after_run(self, store: str, ended: Ended, before: dict[str, object], *, must: bool | None) -> int | None:
         """The attempt, if there was one. must: whether it has to be carried out; None: that is not known."""
@@ -529,7 +529,7 @@ class World:
         where = self.folder / store
         try:
             in_flight = not at_rest and NativeStore(LocalStorage(where)).manifest(epoch).policy == "unaligned"
-            Answer(self.cyclic, read_at(where, epoch), at_rest, in_flight).check(self.folder, where, epoch)
+            Answer(self.job, read_at(where, epoch), at_rest, in_flight).check(self.folder, where, epoch)
         except (AssertionError, FormatError) as error:
             raise AssertionError(self._message(f"epoch {epoch} of {store}: {error}")) from None
 

@@ -27,7 +27,7 @@ from pyarrow import csv, parquet
 from abscli.engine.coordinator import Progress, Service
 from abscli.engine.job import JobOptions, Outcome, run_job
 from abscli.engine.sinks.staged.printed import Printed, print_with
-from abscli.engine.sources import line_files, text
+from abscli.engine.sources import jsonl, line_files, text
 from abscli.engine.telemetry.news import News
 from abscli.stores.native.plan import plan_recovery
 from abscli.stores.native.restore import restore
@@ -104,19 +104,22 @@ class Gate:
 
     def install(self, patch: Callable[[object, str, object], None]) -> None:
         """Let every source of the process read through this gate. patch: as `setattr`."""
-        plain = text.TextSource.read
+        patch(line_files, "CHUNK", 12 * LINES_AN_EPOCH)
+        patch(text.TextSource, "read", self._held(text.TextSource.read))
+        patch(jsonl.JsonLinesSource, "read", self._held(jsonl.JsonLinesSource.read))
 
-        def read(source: text.TextSource) -> pa.RecordBatch | None:
+    def _held(self, plain: Callable[[Any], pa.RecordBatch | None]) -> Callable[[Any], pa.RecordBatch | None]:
+        def read(source: text.TextSource | jsonl.JsonLinesSource) -> pa.RecordBatch | None:
             done = self.read.get(id(source), 0)
             if done >= (self.epochs + 1) * LINES_AN_EPOCH and not source.finished:
                 time.sleep(0.002)  # an empty poll, which would otherwise keep a core busy until the epoch is complete
-                return pa.record_batch({"line": pa.array([], pa.string())})
+                schema = text.LINES if isinstance(source, text.TextSource) else source._schema
+                return pa.RecordBatch.from_pylist([], schema)
             rows = plain(source)
             self.read[id(source)] = done + (rows.num_rows if rows is not None else 0)
             return rows
 
-        patch(line_files, "CHUNK", 12 * LINES_AN_EPOCH)
-        patch(text.TextSource, "read", read)
+        return read
 
 
 @dataclass
