@@ -340,6 +340,8 @@ class World:
             return ended
 
         self._beside(store, begin, take_over=True, at=at)
+        if self.is_store(to):
+            self._inherit(to, store)  # the attempt that stood still meanwhile may have been in what was copied
 
     def _beside(self, store: str, begin: Callable[[], Ended | None], *, take_over: bool, at: int) -> None:
         """begin: what is begun while the job stands still; its end, None if it did not come to that."""
