@@ -18,6 +18,17 @@ def duration_text(seconds: float) -> str:
     return f"{round(seconds)}s" if seconds == round(seconds) else f"{seconds * 1000:.3f}ms"
 
 
+def duration_short(seconds: float) -> str:
+    """The same as people type them: `1d`, `1h30m`, `36.5s`."""
+    if seconds != round(seconds) or not seconds:
+        return f"{seconds:g}s"
+    left, parts = round(seconds), []
+    for unit in ("d", "h", "m", "s"):
+        count, left = divmod(left, round(_UNITS[unit]))
+        parts += [f"{count}{unit}"] if count else []
+    return "".join(parts)
+
+
 def seconds_of(duration: Duration) -> float:
     """Seconds of `500ms`, `10s`, `5m`, `2h`, `1d` or `1h30m`; a number alone is seconds. ValueError otherwise."""
     if isinstance(duration, timedelta):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -120,5 +121,6 @@ def _key(text: str, key: Sequence[str]) -> dict[str, str]:
         return dict(piece.split("=", 1) for piece in pieces)
     if len(key) == 1:
         return {key[0]: text}
-    example = ",".join(f"{name}=..." for name in key)
-    raise UnknownTask(f"--key {text!r}: the key has the columns {', '.join(key)}", hint=f"--key {example}")
+    example = shlex.quote(f"{key[0]}={text}")
+    raise UnknownTask(f"--key {text!r}: the key has the columns {', '.join(key)}",
+                      hint=f"--key {example}, or more of them with commas: {key[0]}=...,{key[1]}=...")  # fmt: skip

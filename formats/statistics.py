@@ -7,12 +7,15 @@ the layout has them; times are milliseconds since 1970.
 from __future__ import annotations
 
 import heapq
+import json
 import statistics as averages
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
+
+from formats.values import plain
 
 LARGEST: Final = 5
 """Keys and values that are named."""
@@ -283,9 +286,17 @@ def keep(heap: list[Large], one: Large) -> None:
 
 
 def shown(key: object, most: int = 80) -> str:
-    """A key as text, cut."""
-    text = "0x" + key.hex() if isinstance(key, bytes) else str(key)
+    """A key as text, cut; its columns one behind the other."""
+    text = ", ".join(map(_word, key)) if isinstance(key, tuple) else _word(key)
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _word(value: object) -> str:
+    """A value, or a column of a key, as it stands in a line."""
+    value = plain(value)
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False)
 
 
 def of_state(

@@ -91,6 +91,8 @@ class OperatorFacts(msgspec.Struct, frozen=True):
     name: what people call it.
     bytes: of the state that the epoch refers to.
     rows: of the state that the epoch refers to.
+    shown_rows, shown_bytes: what the epoch shows of it outside of the store, as a sink's rows; None where it shows
+        nothing.
     """
 
     id: str
@@ -100,6 +102,8 @@ class OperatorFacts(msgspec.Struct, frozen=True):
     rows: int | None
     tasks: tuple[TaskFacts, ...]
     new_bytes: int | None = None  # of state that this epoch wrote
+    shown_rows: int | None = None
+    shown_bytes: int | None = None
 
 
 class ChannelFacts(msgspec.Struct, frozen=True):

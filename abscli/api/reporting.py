@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -287,7 +286,7 @@ def _of_file(name: str) -> HtmlReport:
         facts = saved.plan_report(
             document, saved.Around(topology), restarts=recovery.restarts(plan), job=_job_of(document),
             text=recovery.text(plan, width=WIDTH, plan_file=name, job=None), goes_back_to=back,
-            next=_restore_commands(name, plan.store, recovery.runs_job),
+            next=recovery.next_commands(plan, name),
         )  # fmt: skip
         return HtmlReport(name, facts)
     shown = f"is of {schema}" if isinstance(schema, str) else "has no schema"
@@ -315,12 +314,3 @@ def _graph(path: str, epoch: int | None, document: Mapping[str, Any], format: st
 def _job_of(document: Mapping[str, Any]) -> str | None:
     job = document["body"].get("job")
     return job if isinstance(job, str) else None
-
-
-def _restore_commands(name: str, store: str | None, runs_job: bool) -> list[str]:
-    """What carries a plan out, once it has been looked at; nothing for one from a graph alone."""
-    if store is None:
-        return []
-    way = "--job JOB" if runs_job else "--to NEW_DIRECTORY"
-    plan = shlex.quote(name)
-    return [f"abs restore {plan} {way} --dry-run", f"abs restore {plan} {way}"]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     ("abs gc snapshots", "What would go if the newest 10 complete epochs stay; nothing is changed."),
-    ("abs gc snapshots --keep 3 --yes", "Removes all but the newest 3 complete epochs, and what nothing needs."),
+    ("abs gc snapshots --keep-last 3 --yes", "Removes all but the newest 3 complete epochs, and what nothing needs."),
     ("abs gc snapshots --keep-last 3 --keep-hourly 24 --keep-daily 7",
      "Those that would go if the last of each hour and day stay, too."),
     ("abs gc checkpoints --search old-checkpoints",

@@ -60,11 +60,13 @@ def topology_svg(graph: JobGraph) -> str:
 def _shared_label(edges: Sequence[Edge]) -> str:
     """How all inputs of an operator are partitioned: said once, on its box; `""` if each edge has to say it."""
     labels = {_label_of(edge) for edge in edges}
-    return labels.pop() if len(labels) == 1 else ""
+    return labels.pop() if len(labels) == 1 and not any(edge.output for edge in edges) else ""
 
 
 def _label_of(edge: Edge) -> str:
-    return "" if edge.partition is Partition.FORWARD else shortened(partition_label(edge), LABEL_LIMIT)
+    if edge.partition is Partition.FORWARD:
+        return edge.output or ""
+    return shortened(partition_label(edge), LABEL_LIMIT)
 
 
 def _texts(op: Operator, loop: int | None, label: str) -> tuple[list[str], str, str]:

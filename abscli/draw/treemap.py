@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -30,11 +31,13 @@ def treemap(sizes: Sequence[float], whole: Rect) -> list[Rect]:
         return result
     scale = whole.width * whole.height / total
     areas = [(i, size * scale) for i, size in positive]
+    # Of what is left, so that the last row fills it however small it is.
+    left = list(itertools.accumulate(reversed([area for _, area in areas])))[::-1]
     room, start = whole, 0
     while start < len(areas):
         stop = _row_end(areas, start, min(room.width, room.height))
         row = areas[start:stop]
-        room = _lay_row(row, room, result)
+        room = _lay_row(row, left[start], room, result)
         start = stop
     return result
 
@@ -62,15 +65,15 @@ def _worst(total: float, least: float, most: float, side: float) -> float:
     return max(side * side * most / (total * total), total * total / (side * side * least))
 
 
-def _lay_row(row: Sequence[tuple[int, float]], room: Rect, result: list[Rect]) -> Rect:
-    """Puts a row along the shorter side, and gives the room that is left."""
+def _lay_row(row: Sequence[tuple[int, float]], left: float, room: Rect, result: list[Rect]) -> Rect:
+    """Puts a row along the shorter side, and gives the room that is left. left: its areas, and all behind it."""
     total = sum(area for _, area in row)
     across = room.width < room.height
-    side = room.width if across else room.height
-    depth = total / side if side else 0.0
+    side, other = (room.width, room.height) if across else (room.height, room.width)
+    depth = other * min(total / left, 1.0)
     along = room.x if across else room.y
     for i, area in row:
-        length = area / depth if depth else 0.0
+        length = side * area / total
         result[i] = Rect(along, room.y, length, depth) if across else Rect(room.x, along, depth, length)
         along += length
     if across:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from abscli.pages.facts import (
     ChannelsLine,
@@ -19,6 +19,7 @@ from abscli.protocol.policy import Policy
 from abscli.text.inspect_page import slowest_times
 from formats.statistics import StateStatistics, skew
 from formats.view import ChannelTable, EpochDetail, OperatorFacts, TaskFacts, total
+from formats.watermark import lowest, watermark_text
 
 TASKS = 300
 """Tasks that a report lists: those without a part, then the slowest."""
@@ -49,7 +50,7 @@ def depth_of(
         operators=tuple(map(_operator, operators, slowest_times(operators))),
         tasks=tuple(sorted(tasks, key=_rank)[:TASKS]),
         tasks_count=len(tasks),
-        states=_states(statistics or ()),
+        states=_states(statistics or (), {one.id: one.name for one in detail.operators}),
         states_note=note,
         channels=channels,
         uneven=uneven,
@@ -84,8 +85,14 @@ def _operator(operator: OperatorFacts, times: tuple[float | None, float | None, 
     sizes = [task_bytes(task) for task in operator.tasks]
     return OperatorLine(
         operator.id, operator.name, operator.parallelism, operator.bytes, operator.new_bytes, operator.rows, logged,
-        skew(sizes), *times,
+        skew(sizes), *times, operator.shown_rows, operator.shown_bytes, _watermark(operator),
+        sum([task.skipped or 0 for task in operator.tasks]) or None,
     )  # fmt: skip
+
+
+def _watermark(operator: OperatorFacts) -> str | None:
+    """How far event time has come in all of its tasks."""
+    return watermark_text(lowest(task.watermark for task in operator.tasks)) if operator.tasks else None
 
 
 def _tasks(detail: EpochDetail) -> Iterable[TaskLine]:
@@ -105,7 +112,8 @@ def _rank(task: TaskLine) -> tuple[bool, float, int]:
     return task.acked, -((task.alignment or 0.0) + (task.sync or 0.0) + (task.async_ or 0.0)), -(task.bytes or 0)
 
 
-def _states(statistics: Sequence[StateStatistics]) -> tuple[StateLine, ...]:
+def _states(statistics: Sequence[StateStatistics], names: Mapping[str, str | None]) -> tuple[StateLine, ...]:
+    """names: what people call operators."""
     rows = []
     ordered = sorted(statistics, key=lambda one: (-(one.bytes or 0), one.operator, one.state or ""))[:STATES]
     room = ALL_PIECES
@@ -124,7 +132,7 @@ def _states(statistics: Sequence[StateStatistics]) -> tuple[StateLine, ...]:
             StateLine(
                 one.operator, one.state, one.kind, one.how, one.rows, one.bytes, one.skew_groups, one.skew_subtasks,
                 by if pieces else None, tuple(named), len(pieces),
-                None if largest is None else (largest.key, largest.bytes), one.unknown,
+                None if largest is None else (largest.key, largest.bytes), one.unknown, names.get(one.operator),
             )
         )  # fmt: skip
     return tuple(rows)

@@ -17,7 +17,7 @@ from abscli.text.columns import clean, number, seconds, size
 
 LABEL, LABEL_LINES = 26, 3
 LINE = 16.0
-MARK = 34
+MARK = 40
 """Characters of why an operator is lit up, in a line of its box."""
 STRIP = 960.0
 """Width of a picture."""
@@ -217,6 +217,10 @@ def curve(one: Growth) -> str:
 
 
 WIDE, HIGH, HEAD = 960.0, 300.0, 18.0
+BOLD = 7.4
+"""Width of a character above an area."""
+NAMED = 8
+"""Characters of a name that are worth a size beside them."""
 CELLS = 600
 """Rectangles of a treemap."""
 UNEVEN = 2
@@ -232,22 +236,28 @@ def sizes(states: Sequence[StateLine]) -> str:
     parts = [opened(WIDE, HIGH, "Sizes of state: an area each", "treemap")]
     left = CELLS
     for i, (state, place) in enumerate(zip(measured, places, strict=True)):
-        name = " ".join(filter(None, (state.operator, state.state)))
+        name = " ".join(filter(None, (state.name or state.operator, state.state)))
         about = f"{name}: {size(state.bytes)}, {number(state.rows)} rows"
         pieces = [piece for piece in state.pieces if piece.bytes][:left]
         left -= len(pieces)
         parts.append(f'<g class="k{i % 6}"><title>{svg.escape(about)}</title>{_rect(place.inside(1), "state")}')
         parts += _pieces(name, state, pieces, place.inside(3, HEAD if place.height > 40 else 0.0))
         if place.width > 60 and place.height > 20:
-            label = shortened(clean(f"{name} {size(state.bytes)}"), max(int(place.width / 7.2), 4))
-            parts.append(svg.text(place.x + 7, place.y + 15, label, "state-label"))
+            parts.append(svg.text(place.x + 7, place.y + 15, _headed(clean(name), state.bytes, place), "state-label"))
         parts.append("</g>")
     return "".join([*parts, "</svg>"])
 
 
+def _headed(name: str, amount: int | None, place: Rect) -> str:
+    """A name that has room above its area, and how much it is, where that has some, too."""
+    room = max(int((place.width - 12) / BOLD), 4)
+    beside = room - len(size(amount)) - 1
+    return f"{shortened(name, beside)} {size(amount)}" if beside >= NAMED else shortened(name, room)
+
+
 def _pieces(name: str, state: StateLine, pieces: Sequence[Piece], room: Rect) -> Iterator[str]:
     """Key groups or tasks of a state; what is not named of it takes its share, so that areas can be compared."""
-    if len(pieces) < 2 or room.width < 12 or room.height < 12:
+    if not pieces or room.width < 12 or room.height < 12:
         return
     rest = max((state.bytes or 0) - sum(piece.bytes or 0 for piece in pieces), 0)
     middle = pieces[len(pieces) // 2].bytes or 0

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 SCHEMA: Final = "abs.report"
-VERSION: Final = "1.0"
+VERSION: Final = "1.1"
 
 
 class About(StrEnum):
@@ -141,7 +141,9 @@ class Graph(msgspec.Struct, frozen=True):
 
 
 class OperatorLine(msgspec.Struct, frozen=True):
-    """An operator of the epoch. skew: bytes of its largest task to the median; times: of its slowest task."""
+    """An operator of the epoch. skew: bytes of its largest task to the median; times: of its slowest task; shown_*:
+    what the epoch shows of it outside of the store, as a sink's rows; watermark: of the task that is furthest behind;
+    skipped: records that it has left out since the job began."""
 
     id: str
     name: str | None
@@ -154,6 +156,10 @@ class OperatorLine(msgspec.Struct, frozen=True):
     alignment: float | None
     sync: float | None
     async_: float | None = msgspec.field(name="async", default=None)
+    shown_rows: int | None = None
+    shown_bytes: int | None = None
+    watermark: str | None = None
+    skipped: int | None = None
 
 
 class TaskLine(msgspec.Struct, frozen=True):
@@ -184,6 +190,7 @@ class StateLine(msgspec.Struct, frozen=True):
     how: `read`, `sampled` or `files`, as of `abs inspect --stats`.
     by: what the pieces are, `key group` or `task`; the largest `len(pieces)` of `pieces_count`.
     largest: the largest key, as text, and its bytes.
+    name: what people call the operator.
     """
 
     operator: str
@@ -199,6 +206,7 @@ class StateLine(msgspec.Struct, frozen=True):
     pieces_count: int
     largest: tuple[str, int] | None
     unknown: str | None
+    name: str | None = None
 
 
 class ChannelsLine(msgspec.Struct, frozen=True):

@@ -60,10 +60,15 @@ def _sections(report: Report) -> list[tuple[str, str]]:
         "graph": ("Job graph", report.graph), "operators": ("Operators", report.depth),
         "sizes": ("Sizes", report.depth), "channels": ("Channels", report.depth), "sources": ("Sources", report.depth),
         "growth": ("Growth", report.growth), "tasks": ("Tasks", report.depth),
-        **{f"facts-{i}": (one.title.replace("_", " "), one) for i, one in enumerate(report.tables, 1)},
+        **{f"facts-{i}": (_titled(one.title), one) for i, one in enumerate(report.tables, 1)},
         "unchecked": ("Not checked", report.unchecked),
     }  # fmt: skip
     return [(anchor, title) for anchor, (title, there) in sections.items() if there]
+
+
+def _titled(name: str) -> str:
+    """A heading, from what a fact is called."""
+    return name[:1].upper() + name[1:].replace("_", " ")
 
 
 def _inert(report: Report) -> str:
@@ -129,7 +134,7 @@ def _grids(report: Report) -> dict[str, Grid | list[tuple[str, Grid]]]:
         grids |= _of_depth(report.depth)
     if report.growth:
         grids["growth"] = _growth(report)
-    grids["tables"] = [(one.title.replace("_", " "), _table(i, one)) for i, one in enumerate(report.tables)]
+    grids["tables"] = [(_titled(one.title), _table(i, one)) for i, one in enumerate(report.tables)]
     return grids
 
 
@@ -197,6 +202,10 @@ def _of_depth(depth: Depth) -> dict[str, Grid | list[tuple[str, Grid]]]:
         Column("Logged", "number", lambda one: one.logged),
         Column("Skew", "times", lambda one: one.skew, "bytes of the largest task to the median"),
         *times,
+        Column("Shows", "number", lambda one: one.shown_rows, "rows that the epoch shows outside of the store", True),
+        Column("Bytes shown", "size", lambda one: one.shown_bytes, "", True),
+        Column("Left out", "number", lambda one: one.skipped, "records, since the job began", True),
+        Column("Watermark (UTC)", "moment", lambda one: one.watermark, "how far event time has come", True),
     ), depth.operators)  # fmt: skip
     tasks = grid("tasks-table", (
         Column("Task", "name", lambda one: one.task),
@@ -208,6 +217,7 @@ def _of_depth(depth: Depth) -> dict[str, Grid | list[tuple[str, Grid]]]:
     ), depth.tasks, count=depth.tasks_count, row=lambda one: (None, not one.acked, None))  # fmt: skip
     states = grid("states-table", (
         Column("Operator", "name", lambda one: one.operator),
+        Column("Name", "name", lambda one: one.name if one.name != one.operator else None, extra=True),
         Column("State", "name", lambda one: one.state, extra=True),
         Column("Kind", "text", lambda one: one.kind),
         Column("Bytes", "size", lambda one: one.bytes),
@@ -216,7 +226,7 @@ def _of_depth(depth: Depth) -> dict[str, Grid | list[tuple[str, Grid]]]:
         Column("Skew by task", "times", lambda one: one.skew_tasks, "rows of the largest to the median"),
         Column("Largest", "text", _largest_piece),
         Column("Largest key", "text", lambda one: None if one.largest is None else
-               f"{one.largest[0]} ({size(one.largest[1])})"),
+               f"{one.largest[0]} ({_unbroken(size(one.largest[1]))})"),
         Column("Known by", "text", lambda one: one.how),
     ), depth.states, row=lambda one: (None, False, one.unknown))  # fmt: skip
     channels = grid("channels-table", (
@@ -255,7 +265,13 @@ def _largest_piece(state: StateLine) -> str | None:
         return None
     one = state.pieces[0]
     amount = size(one.bytes) if one.bytes is not None else f"{number(one.rows)} rows"
-    return f"{state.by} {one.number}" + (f" of task {one.subtask}" if state.by == "key group" else "") + f": {amount}"
+    of = f" of task {one.subtask}" if state.by == "key group" else ""
+    return f"{state.by} {one.number}{of}: {_unbroken(amount)}"
+
+
+def _unbroken(amount: str) -> str:
+    """A number that stays in a line with its unit."""
+    return amount.replace(" ", "\u00a0")
 
 
 def _kept(channels: ChannelsLine) -> str | None:

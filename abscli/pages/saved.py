@@ -157,7 +157,9 @@ def validation_report(saved: SavedValidation, around: Around) -> Report:
         checked=QUICK.partition(" (")[0] if saved.quick else READ_ALL,
         next=tuple(dict.fromkeys((*first, *again))),
         troubles=troubles,
-        unchecked=unchecked_of(report, {epoch.epoch: epoch.why_unchecked for epoch in saved.epochs}),
+        unchecked=unchecked_of(
+            report, {epoch.epoch: epoch.why_unchecked for epoch in saved.epochs}, quick=saved.quick
+        ),
         notes=(*unmet, *notes_of({epoch.epoch: epoch.notes for epoch in saved.epochs})),
         epochs=lines,
         epochs_count=len(epochs),

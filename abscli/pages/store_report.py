@@ -90,7 +90,7 @@ def store_report(gathered: Gathered) -> Report:
         checked=QUICK if gathered.quick else READ_ALL,
         next=tuple(dict.fromkeys([*first[:1], *gathered.next])),
         troubles=troubles,
-        unchecked=unchecked_of(report, gathered.why),
+        unchecked=unchecked_of(report, gathered.why, quick=gathered.quick),
         notes=(*gathered.unread, *notes_of(gathered.notes)),
         epochs=tuple(lines),
         epochs_count=len(shown),

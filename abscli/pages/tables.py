@@ -65,9 +65,13 @@ def grid(
     rows = []
     for number_, item in enumerate(items):
         anchor, bad, more = row(item)
-        rows.append(Row(anchor, bad, [cell(columns[i].kind, values[i][number_]) for i in shown], more))
+        rows.append(Row(anchor, bad, [_cell(columns[i], values[i][number_]) for i in shown], more))
     unknown = [column.title for i, column in enumerate(columns) if i not in shown and not column.extra]
     return Grid(id, [columns[i] for i in shown], rows, unknown, max((count or 0) - len(rows), 0))
+
+
+def _cell(column: Column, value: Any) -> Cell:
+    return Cell("", "", column.kind) if value is None and column.extra else cell(column.kind, value)
 
 
 def cell(kind: str, value: Any) -> Cell:

@@ -15,6 +15,8 @@ EXAMPLES = 12
 SPANS = 40
 """Ranges of epochs that a page names."""
 
+UNREAD = "no file was read"
+_NEEDS_BYTES = (Code.DIGEST_MISMATCH, Code.ROW_MISMATCH, Code.MISPLACED_KEY)
 _OPEN = (Status.INCOMPLETE, Status.ABORTED, Status.IN_PROGRESS)
 
 
@@ -53,12 +55,12 @@ def example(epoch: int | None, finding: Finding) -> Example:
     return Example(epoch, None if where is None else str(where), finding.path, finding.message)
 
 
-def unchecked_of(report: StoreReport, why: Why) -> tuple[Unchecked, ...]:
-    """What was not checked, by code and reason, with the epochs where it was not."""
+def unchecked_of(report: StoreReport, why: Why, *, quick: bool) -> tuple[Unchecked, ...]:
+    """What was not checked, by code and reason, with the epochs where it was not. quick: no file was read."""
     where: dict[tuple[str, str | None], list[int]] = {}
     for epoch in report.epochs:
         for code in dict.fromkeys((*report.unchecked, *epoch.unchecked)):
-            reason = why.get(epoch.epoch, {}).get(code)
+            reason = why.get(epoch.epoch, {}).get(code, UNREAD if quick and code in _NEEDS_BYTES else None)
             where.setdefault((str(code), reason), []).append(epoch.epoch)
     for code in report.unchecked:
         if not report.epochs:

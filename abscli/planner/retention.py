@@ -8,6 +8,8 @@ from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
+from formats.durations import duration_short
+
 KEEP = 10
 """Complete epochs that stay unless told otherwise."""
 MIN_AGE = 3600.0
@@ -82,7 +84,7 @@ def kept_by(rules: Retention, times: Mapping[int, datetime]) -> dict[int, tuple[
         since = max(times.values()) - timedelta(seconds=rules.within)
         for epoch in newest_first:
             if times[epoch] >= since:
-                reasons.setdefault(epoch, []).append(f"within {rules.within:g} s of the newest")
+                reasons.setdefault(epoch, []).append(f"within {duration_short(rules.within)} of the newest")
     return {epoch: tuple(reasons[epoch]) for epoch in sorted(reasons)}
 
 

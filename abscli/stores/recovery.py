@@ -6,6 +6,7 @@ words, and `recovery` is the object that commands work with; `System.recovery` g
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -178,6 +179,13 @@ class Recovery(Protocol[S, B, R]):
     def restarts(self, plan: Plan[B]) -> Mapping[str, str] | None:
         """What restarts by a plan, ranges of subtasks by operator; None: the whole job, from a copy."""
         return None
+
+    def next_commands(self, plan: Plan[B], plan_file: str) -> list[str]:
+        """What to type next, once the plan has been looked at; nothing for one from a graph alone."""
+        if plan.store is None:
+            return []
+        carried_out = f"abs restore {shlex.quote(plan_file)} {'--job JOB' if self.runs_job else '--to NEW_DIRECTORY'}"
+        return [f"{carried_out} --dry-run", carried_out]
 
     def restored_text(self, plan: Plan[B], restored: R, request: RestoreRequest, *, width: int) -> str:
         """What a restore has done, for people."""

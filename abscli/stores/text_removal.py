@@ -11,6 +11,7 @@ import msgspec
 
 from abscli.planner.retention import Retention
 from abscli.stores.removal import Removal
+from formats.durations import duration_short
 
 VERSION = "1.3"
 
@@ -56,11 +57,11 @@ def keep_options(keep: Retention | None) -> list[str]:
     if keep is None or keep == Retention():
         return []
     if keep == Retention(keep.last):
-        return [f"--keep {keep.last}"]
+        return [f"--keep-last {keep.last}"]
     options = [
         *([f"--keep-last {keep.last}"] if keep.last > 1 else []),
         *([f"--keep-hourly {keep.hourly}"] if keep.hourly else []),
         *([f"--keep-daily {keep.daily}"] if keep.daily else []),
-        *([f"--keep-within {keep.within:g}s"] if keep.within is not None else []),
+        *([f"--keep-within {duration_short(keep.within)}"] if keep.within is not None else []),
     ]
     return options + [f"--keep-tag {shlex.quote(pattern)}" for pattern in keep.tags]

@@ -92,7 +92,14 @@ def rows_text(rows: Sequence[dict[str, Any]], schema: pa.Schema, more: bool, wid
     if not rows:
         return "No rows.\n"
     align = "".join("r" if _is_number(field) else "l" for field in schema)
-    cells = [tuple(_cell(row[field.name]) for field in schema) for row in rows]
+    # An epoch that has no such key has no values, which null would be.
+    cells = [
+        tuple(
+            "" if row.get("__present") is False and not field.name.startswith("__") else _cell(row[field.name])
+            for field in schema
+        )
+        for row in rows
+    ]
     names = [field.name for field in schema]
     # What a history has of each epoch besides its number: the keys and values are what was asked for.
     spare = [name for name in HISTORY_SPARE if name in names]

@@ -88,10 +88,9 @@ def topology_text(graph: JobGraph, *, width: int = 80, ascii_only: bool = False)
 
 
 def partition_label(edge: Edge) -> str:
-    """`hash(word)` or `forward`."""
-    if edge.partition is Partition.HASH:
-        return f"hash({', '.join(map(show, edge.key))})"
-    return edge.partition.value
+    """`hash(word)`, `forward`, or `late forward` of an output that is not the sender's main one."""
+    way = f"hash({', '.join(map(show, edge.key))})" if edge.partition is Partition.HASH else edge.partition.value
+    return f"{edge.output} {way}" if edge.output else way
 
 
 def show(text: str) -> str:
@@ -148,8 +147,7 @@ def _table(graph: JobGraph, rails: list[tuple[str, str]], width: int) -> list[st
 
 def _input(graph: JobGraph, edge: Edge) -> str:
     marks = [name for name, is_so in (("back", graph.is_back(edge)), ("replayable", edge.replayable)) if is_so]
-    sender = f"{edge.source} {edge.output}" if edge.output else edge.source
-    return f"{sender} {partition_label(edge)}" + (f" ({', '.join(marks)})" if marks else "")
+    return f"{edge.source} {partition_label(edge)}" + (f" ({', '.join(marks)})" if marks else "")
 
 
 def _wrap(text: str, width: int) -> list[str]:

@@ -292,6 +292,7 @@ def _operator(id: str, parts: Sequence[PartFacts | None], own: str) -> OperatorF
     all_present = len(present) == len(parts)
     # Tasks may share a file, each with key groups of its own.
     files = {file.path: file for part in present for file in part.state}.values()
+    shown = [file for part in present for file in part.sink]
     return OperatorFacts(
         id=id,
         name=None,
@@ -300,6 +301,8 @@ def _operator(id: str, parts: Sequence[PartFacts | None], own: str) -> OperatorF
         rows=total([part.rows for part in present]) if all_present else None,
         tasks=tuple(_tasks(present)),
         new_bytes=sum([file.bytes or 0 for file in files if file.path.startswith(own)]) if all_present else None,
+        shown_rows=sum([file.rows for file in shown]) if shown else None,
+        shown_bytes=sum([file.bytes for file in shown]) if shown else None,
     )
 
 

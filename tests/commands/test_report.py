@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 from collections import Counter
@@ -219,19 +220,21 @@ def test_a_comparison(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "marks"),
-    [((), {"lines": "restarts", "seen": "restarts", "out": "restarts"}),
-     (("--failed", "out/0"), {"lines": "restarts", "seen": "restarts", "out": "restarts"})],
+    ("options", "marks", "next"),
+    [((), {"lines": "restarts", "seen": "restarts", "out": "restarts"},
+      ["abs restore plan.json --job JOB --dry-run", "abs restore plan.json --job JOB"]),
+     (("--failed", "out/0"), {"lines": "restarts", "seen": "restarts", "out": "restarts"},
+      ["abs inspect {store} --watch"])],  # the job that runs carries it out itself
 )  # fmt: skip
 def test_a_plan(
-    store: Path, options: tuple[str, ...], marks: dict[str, str], capsys: pytest.CaptureFixture[str]
+    store: Path, options: tuple[str, ...], marks: dict[str, str], next: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     saved(capsys, "plan-recovery", store, *options, "--out", "plan.json")
     report = facts(capsys, "plan.json")
     assert (report["about"], report["epoch"]) == ("plan", 4)
     assert {node["id"]: node["mark"] for node in report["graph"]["nodes"]} == marks
     assert {"restart", "rewind"} <= {table["title"] for table in report["tables"]}
-    assert report["next"][0].startswith("abs restore plan.json")
+    assert report["next"] == [command.format(store=store.resolve()) for command in next]
     shutil.rmtree(store)
     alone = facts(capsys, "plan.json")
     assert {node["id"]: node["mark"] for node in alone["graph"]["nodes"]} == marks
@@ -249,6 +252,102 @@ def test_a_plan_of_spark(
     report = facts(capsys, "plan.json")
     assert report["headline"] == "Back to epoch 3: the whole job restarts, from a copy"
     assert report["next"][0] == "abs restore plan.json --to NEW_DIRECTORY --dry-run"
+
+
+def test_a_plan_of_flink(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (job,) = (FLINK / "hashmap-checkpoint").iterdir()
+    saved(capsys, "plan-recovery", job, "--out", "plan.json")
+    said = json.loads(Path("plan.json").read_bytes())
+    report = facts(capsys, "plan.json")
+    assert report["next"] == [said["body"]["command"], "abs restore plan.json --to NEWDIR"]
+
+
+# -- what jobs of every kind say -----------------------------------------------------------------------------
+
+SHOP = """\
+version: 1
+job: shop
+operators:
+  orders:
+    source:
+      type: generate
+      rows: 400
+      columns: {user: "text('u-', row % 7)", price: "row % 10", at: "at('2026-01-01T00:00:00Z', row)"}
+      event_time: {column: at, delay: 5s}
+  busy:
+    from: orders
+    window: {time: at, tumbling: 1h}
+    reduce: {key: [user], n: {count: "*"}}
+  late:
+    from: {busy: {output: late}}
+    sink: {type: jsonl, path: late}
+  every:
+    from: orders
+    sink: {type: parquet, path: every}
+  told:
+    from: orders
+    sink: {type: stdout, row_id: id}
+"""
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Path:
+    """A store of a job with windows, and with sinks that are written before and after the manifest."""
+    monkeypatch.chdir(tmp_path)
+    Path("job.yaml").write_text(SHOP)
+    assert main(["run", "job.yaml", "--store", "store", "--engine", "inline", "--quiet"]) == 0
+    capsys.readouterr()
+    return Path("store")
+
+
+def test_operators_say_what_an_epoch_shows_and_how_far_event_time_is(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = {row["id"]: row for row in facts(capsys, shop)["depth"]["operators"]}
+    assert {id: row["shown_rows"] for id, row in rows.items()} == {
+        "orders": None, "busy": None, "late": None, "every": 400, "told": 400,
+    }  # fmt: skip
+    assert rows["every"]["shown_bytes"] == sum(part.stat().st_size for part in Path("every").glob("part-*"))
+    assert {row["watermark"] for row in rows.values()} == {"end"}
+    text = page_of(capsys, shop).text
+    for column in ("Shows", "Bytes shown", "Watermark (UTC)"):
+        assert column in text
+    assert "Left out" not in text
+
+
+def test_a_fact_that_only_some_operators_have_is_empty_of_the_others(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page_of(capsys, shop)
+    (table,) = re.findall(r'(?s)<table id="operators-table">.*?</table>', Path("page.html").read_text())
+    (row,) = re.findall(r'<td class="name">late</td>[^\n]*', table)
+    assert '<td class="size" data-key=""></td>' in row
+
+
+def test_an_edge_of_another_output_says_so(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    links = {(link["from"], link["to"]): link["partition"] for link in facts(capsys, shop)["graph"]["links"]}
+    assert (links["busy", "late"], links["orders", "every"]) == ("late forward", "forward")
+
+
+def test_what_was_not_checked_has_its_reason(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    unchecked = {row["code"]: row["reason"] for row in facts(capsys, store)["unchecked"]}
+    assert unchecked["digest-mismatch"] == unchecked["row-mismatch"] == "no file was read"
+    read = {row["code"] for row in facts(capsys, store, "--verify")["unchecked"]}
+    assert not read & {"digest-mismatch", "row-mismatch"}
+
+
+def test_states_have_the_names_of_their_operators(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (job,) = (FLINK / "sql").iterdir()
+    states = facts(capsys, job)["depth"]["states"]
+    assert {"Join[11]", "GroupAggregate[4]"} <= {state["name"] for state in states}
+    page = page_of(capsys, job).text
+    assert "Join[11] left-records 56.6 KiB" in page
 
 
 # -- the file, and what is refused ---------------------------------------------------------------------------

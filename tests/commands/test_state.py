@@ -350,6 +350,9 @@ def test_a_key_through_all_epochs(
     result_of("state", capsys, store, "--key", "w1", "--key", "w2", "--history", "--columns", "n", "--out", out)
     written = pq.read_table(out).select(["__epoch", "n"]).to_pylist()
     assert sorted((-row["__epoch"], row["n"]) for row in written) == [(-2, 1), (-2, 2), (-1, 1), (-1, 2)]
+    table = run_command("state", capsys, store, "counts", "--key", f"w{WORDS}", "--history")[1]
+    rows = [line.split()[2:] for line in table.splitlines()[1:]]
+    assert rows == [["true", f"w{WORDS}", str(1_000_000 + WORDS)], ["false"]]
     table = run_command("state", capsys, store, "--key", "w2900", "--history")[1]
     monkeypatch.setenv("COLUMNS", "40")
     narrow = run_command("state", capsys, store, "--key", "w2900", "--history")[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import shlex
 from collections.abc import Callable
 from typing import Any
 
@@ -152,3 +153,11 @@ def test_a_key_that_does_not_fit_is_refused() -> None:
     with pytest.raises(UnknownTask, match="no key"):
         key_predicate(["x"], [])
     assert key_predicate([], ["a"]) is None
+
+
+def test_a_value_alone_of_several_columns_is_refused_with_what_can_be_typed() -> None:
+    with pytest.raises(UnknownTask) as caught:
+        key_predicate(["o 1"], ("order", "side"))
+    assert caught.value.hint is not None
+    typed = shlex.split(caught.value.hint.partition(",")[0].removeprefix("--key "))
+    assert key_predicate(typed, ("order", "side")) == And((Compare("order", "=", "o 1"),))

@@ -211,7 +211,7 @@ def test_what_may_go_from_a_store_goes(folder: Path) -> None:
     garbage = store.garbage(keep=1)
     assert repr(garbage).startswith(f"Garbage('snapshots', {len(garbage.epochs)} epochs and ")
     assert "may go" in repr(garbage)
-    assert str(garbage).endswith("Do it: abs gc snapshots --keep 1 --yes")
+    assert str(garbage).endswith("Do it: abs gc snapshots --keep-last 1 --yes")
     assert [epoch.number for epoch in store.epochs()] == [1, 2, 3, 4, 5]
     gone = store.gc(keep=1)
     assert gone.removed

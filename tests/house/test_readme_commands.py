@@ -84,18 +84,23 @@ def test_what_cannot_be_typed_is_noticed() -> None:
     ]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the README's word count, its functions, and a text to count."""
+def write_word_count(folder: Path, *, files: int = 3, lines: int = 200) -> None:
+    """Puts the README's word count, its functions, and texts to count into a folder."""
     text = README.read_text(encoding="utf-8").partition("\n## Jobs\n")[2]
-    folder = tmp_path_factory.mktemp("readme")
     (yaml,) = re.findall(r"```yaml\n(version: 1\njob: wordcount\n.*?)```", text, re.DOTALL)
     functions = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0]
     (folder / "job.yaml").write_text(yaml)
     (folder / "mywords.py").write_text(functions)
     (folder / "corpus").mkdir()
-    for name in "abc":
-        (folder / "corpus" / f"{name}.txt").write_text(f"to be or not to be {name}\n" * 200)
+    for i in range(files):
+        (folder / "corpus" / f"{i}.txt").write_text(f"to be or not to be spark w{i}\n" * lines)
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the README's word count."""
+    folder = tmp_path_factory.mktemp("readme")
+    write_word_count(folder)
     return folder
 
 

@@ -61,7 +61,7 @@ def test_without_yes_nothing_changes(store: Path, capsys: pytest.CaptureFixture[
     assert files(store) == before
     code, out, _ = run(capsys, store, "--keep", "1")
     assert code == 0
-    assert f"Do it: abs gc {store} --keep 1 --yes" in out
+    assert f"Do it: abs gc {store} --keep-last 1 --yes" in out
     assert "nothing was changed" in out
 
 

@@ -315,3 +315,7 @@ def test_rules_of_gc(tmp_path: Path, capsys: Capture) -> None:
     _, out, _ = run_command("gc", capsys, tmp_path, "--keep-last", "2", "--keep-daily", "3")
     assert f"abs gc {tmp_path} --keep-last 2 --keep-daily 3 --yes" in out
     assert "epoch 4 stays: the newest, the last of its day, 2026-01-02" in out
+    _, out, _ = run_command("gc", capsys, tmp_path, "--keep-within", "1h30m")
+    assert "epoch 2 stays: within 1h30m of the newest" in out
+    _, out, _ = run_command("gc", capsys, tmp_path, "--keep-within", "2s")
+    assert f"abs gc {tmp_path} --keep-within 2s --yes" in out

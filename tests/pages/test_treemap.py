@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from abscli.draw.treemap import Rect, treemap
@@ -13,6 +13,8 @@ WHOLE = Rect(3.0, 5.0, 400.0, 300.0)
 
 @settings(max_examples=100)
 @given(st.lists(st.floats(0.01, 1e6), min_size=1, max_size=40))
+@example([344708.0, 689442.0, 0.03125])
+@example([689447.0625, 0.010000000000000002])
 def test_areas_are_as_the_sizes_and_fill_the_whole(sizes: list[float]) -> None:
     places = treemap(sizes, WHOLE)
     area = WHOLE.width * WHOLE.height

@@ -111,6 +111,20 @@ def test_no_line_is_wider_than_the_terminal_unless_a_single_name_is(path: Path, 
         assert len(line) <= max(width, 62) or line.split()[-1].rstrip(",") in graph.operators
 
 
+def test_what_is_not_the_main_output_of_an_operator_is_named_on_its_edge() -> None:
+    graph = graph_of(
+        "  a: {source: {type: jsonl, path: x, schema: {k: string, at: timestamp}, event_time: {column: at}}}\n"
+        "  b: {from: a, window: {time: at, tumbling: 1h}, reduce: {key: [k], n: {count: '*'}}}\n"
+        "  c: {from: {b: {output: late}}, sink: {type: jsonl, path: y}}\n"
+        "  d: {from: b, sink: {type: jsonl, path: z}}\n"
+    )
+    assert "b late forward" in topology_text(graph)
+    assert '"b" -> "c" [label="late forward"]' in topology_dot(graph)
+    assert '-->|"late forward"|' in topology_mermaid(graph)
+    drawn = topology_svg(graph)
+    assert re.findall(r'class="small faint middle"[^>]*>([^<]*)<', drawn) == ["late", "hash(k)"]
+
+
 def test_names_are_never_cut_short() -> None:
     id = "an-operator-with-a-long-name." * 5
     text = topology_text(graph_of(f"  s: {{}}\n  {id}: {{from: s}}\n"))

@@ -56,6 +56,9 @@ class FlinkRecovery(Recovery[FlinkStore, FlinkPlan, FlinkRestored]):
     def text(self, plan: Plan[FlinkPlan], *, width: int, plan_file: str | None, job: str | None) -> str:
         return text_plan.plan_text(plan, width=width, plan_file=plan_file)
 
+    def next_commands(self, plan: Plan[FlinkPlan], plan_file: str) -> list[str]:
+        return text_plan.next_commands(plan, plan_file) if plan.store is not None else []
+
     def restored_text(
         self, plan: Plan[FlinkPlan], restored: FlinkRestored, request: RestoreRequest, *, width: int
     ) -> str:

@@ -132,6 +132,11 @@ class NativeRecovery(Recovery[NativeStore, NativePlan, "NativeRestored | Repaire
     def text(self, plan: Plan[NativePlan], *, width: int, plan_file: str | None, job: str | None) -> str:
         return text_plan.plan_text(plan, width=width, plan_file=plan_file, job=shlex.quote(job) if job else "JOB")
 
+    def next_commands(self, plan: Plan[NativePlan], plan_file: str) -> list[str]:
+        if plan.store is not None and plan.body.kind is PlanKind.PARTIAL:  # the job that runs carries it out itself
+            return [text_plan.next_command(plan, plan_file)]
+        return super().next_commands(plan, plan_file)
+
     def restored_text(
         self, plan: Plan[NativePlan], restored: NativeRestored | Repaired, request: RestoreRequest, *, width: int
     ) -> str:
