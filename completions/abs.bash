@@ -35,7 +35,7 @@ _abs() {
         elif [[ -z $command ]]; then
             command=$word
             case $command in
-                init) valued='--job -o --output' ;;
+                init) valued='--job --example -o --output' ;;
                 demo) valued='--master -o --output' ;;
                 topology) valued='-o --output --policy' ;;
                 run) valued='--store --interval --policy --engine --master --workers --keep --epoch-timeout --max-concurrent --recovery --keep-frames --state-memory --restarts --worker-timeout --advertise --bind --from-epoch --parallelism --trace --metrics --sample --endpoint --region --log-format -o --output' ;;
@@ -68,9 +68,10 @@ _abs() {
             choices='init demo topology run inspect report state validate diff plan-recovery restore rewrite rebuild simulate drill copy tag gc doctor completion help'
             ;;
         init)
-            options='--job --yaml -o --output -q --quiet -v --verbose -h --help'
+            options='--job --yaml --example -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --job) kind=value ;;
+                --example) kind=value ;;
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
                 *)
                     ((count == 0)) && kind=directory

@@ -7,10 +7,12 @@ import json
 import os
 import re
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
+from abscli.examples.nexmark import QUERIES
 from formats.errors import FormatError
 from formats.storage import no_directory
 
@@ -18,6 +20,10 @@ IN_PYTHON = {"job.py": "job.py.txt", "test_job.py": "test_job.py.txt"}
 IN_YAML = {"job.yaml": "job.yaml.txt", "functions.py": "functions.py.txt", "test_job.py": "test_yaml.py.txt"}
 IN_BOTH = {"data/orders.jsonl": "orders.jsonl", "README.md": "README.md.txt"}
 """Files of the folder, and the templates that they are made of."""
+
+NEXMARK = "nexmark-"
+EXAMPLES = {f"{NEXMARK}{query}": question for query, question in QUERIES.items()}
+"""Jobs that are whole, with what each does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +46,42 @@ def begin(folder: str, job: str, *, yaml: bool = False) -> Begun:
     """
     file = "job.yaml" if yaml else "job.py"
     templates = {**(IN_YAML if yaml else IN_PYTHON), **IN_BOTH}
-    _refuse_what_is_there(folder, list(templates))
     words = {
         "JOB_NAME": json.dumps(job, ensure_ascii=False),  # a literal of both, Python and YAML
         "JOB_TITLE": job,
         "JOB_FILE": file,
     }
-    texts = {name: _filled(template, words) for name, template in templates.items()}
+    texts = {name: _filled(_text("starter", template), words) for name, template in templates.items()}
+    _write(folder, texts)
+    commands = (
+        f"abs run {file} --store snapshots --engine inline", "abs inspect snapshots", "abs state snapshots sales"
+    )  # fmt: skip
+    return Begun(job, folder, tuple(texts), commands)
+
+
+def begin_with(folder: str, example: str) -> Begun:
+    """Writes the files of an example into a folder. example: of EXAMPLES.
+
+    Raises as `begin`.
+    """
+    query = example.removeprefix(NEXMARK)
+    number = query.removeprefix("q")
+    words = {"QUERY_TITLE": f"NEXMark {number}, {QUERIES[query]}", "QUERY_NUMBER": number}
+    texts = {
+        "job.py": _text("nexmark", f"{query}.py"),
+        "query.sql": _text("nexmark", f"{query}.sql"),
+        "README.md": _filled(_text("nexmark", "README.md.txt"), words),
+    }
+    _write(folder, texts)
+    commands = (
+        "abs run job.py --store snapshots --engine inline", "abs inspect snapshots", "abs topology job.py -o yaml"
+    )  # fmt: skip
+    return Begun(example, folder, tuple(texts), commands)
+
+
+def _write(folder: str, texts: Mapping[str, str]) -> None:
+    """Files with these texts; nothing is left written where one cannot be."""
+    _refuse_what_is_there(folder, list(texts))
     with contextlib.ExitStack() as undo:
         for name, text in texts.items():
             path = Path(folder, name)
@@ -57,10 +92,6 @@ def begin(folder: str, job: str, *, yaml: bool = False) -> Begun:
                 undo.callback(path.unlink)
                 out.write(text)
         undo.pop_all()
-    commands = (
-        f"abs run {file} --store snapshots --engine inline", "abs inspect snapshots", "abs state snapshots sales"
-    )  # fmt: skip
-    return Begun(job, folder, tuple(texts), commands)
 
 
 def words_to_go_there(folder: str) -> str:
@@ -81,6 +112,9 @@ def _refuse_what_is_there(folder: str, names: list[str]) -> None:
         )  # fmt: skip
 
 
-def _filled(template: str, words: dict[str, str]) -> str:
-    text = (resources.files("abscli.examples") / "starter" / template).read_text(encoding="utf-8")
+def _text(room: str, name: str) -> str:
+    return (resources.files("abscli.examples") / room / name).read_text(encoding="utf-8")
+
+
+def _filled(text: str, words: dict[str, str]) -> str:
     return re.sub("|".join(words), lambda match: words[match[0]], text)  # at once: a name may be one of the words

@@ -80,15 +80,7 @@ class Job:
         connector = _connector("jsonl", path, _following(follow, every))
         if schema is not None:
             connector["schema"] = dict(schema)
-        if event_time is not None:
-            durations = {"delay": delay, "idle": idle}
-            given = {
-                name: duration_text(positive_seconds(name, duration))
-                for name, duration in durations.items() if duration is not None
-            }  # fmt: skip
-            connector["event_time"] = {"column": event_time, **given, **({"ordered": True} if ordered else {})}
-        elif delay is not None or idle is not None or ordered:
-            raise UsageError("delay, idle and ordered are of event time", hint="name its column: event_time=...")
+        connector |= _event_time(event_time, delay, idle, ordered)
         return self._source("jsonl", connector, marks)
 
     def csv(
@@ -100,6 +92,10 @@ class Job:
         delimiter: str = ",",
         header: bool = True,
         nulls: Sequence[str] = ("",),
+        event_time: str | None = None,
+        delay: Duration | None = None,
+        idle: Duration | None = None,
+        ordered: bool = False,
         follow: bool = False,
         every: Duration | None = None,
         **marks: Unpack[Marks],
@@ -112,6 +108,7 @@ class Job:
         header: whether the first line of each file names its columns; without it `schema` has one for each field.
         nulls: how an empty value is written, of columns that are no text.
         follow, every: as of `text`; the schema has to be given then.
+        event_time, delay, idle, ordered: as of `jsonl`.
         """
         options = {
             "schema": None if schema is None else dict(schema),
@@ -120,6 +117,7 @@ class Job:
             "header": None if header else False,
             "nulls": None if tuple(nulls) == ("",) else list(nulls),
             **_following(follow, every),
+            **_event_time(event_time, delay, idle, ordered),
         }
         return self._source("csv", _connector("csv", path, options), marks)
 
@@ -128,6 +126,10 @@ class Job:
         path: str,
         *,
         columns: Sequence[str] | None = None,
+        event_time: str | None = None,
+        delay: Duration | None = None,
+        idle: Duration | None = None,
+        ordered: bool = False,
         follow: bool = False,
         every: Duration | None = None,
         **marks: Unpack[Marks],
@@ -135,8 +137,13 @@ class Job:
         """Files of Parquet, whose columns have the types of the first file. columns: those that are wanted.
 
         follow, every: as of `text`; files have to come whole, by a rename.
+        event_time, delay, idle, ordered: as of `jsonl`.
         """
-        options = {"columns": None if columns is None else list(columns), **_following(follow, every)}
+        options = {
+            "columns": None if columns is None else list(columns),
+            **_following(follow, every),
+            **_event_time(event_time, delay, idle, ordered),
+        }
         return self._source("parquet", _connector("parquet", path, options), marks)
 
     def arrow(
@@ -144,6 +151,10 @@ class Job:
         path: str,
         *,
         columns: Sequence[str] | None = None,
+        event_time: str | None = None,
+        delay: Duration | None = None,
+        idle: Duration | None = None,
+        ordered: bool = False,
         follow: bool = False,
         every: Duration | None = None,
         **marks: Unpack[Marks],
@@ -151,8 +162,13 @@ class Job:
         """Files of Arrow, with a footer (`.arrow`) or as a stream. columns: those that are wanted.
 
         follow, every: as of `text`; files have to come whole, by a rename.
+        event_time, delay, idle, ordered: as of `jsonl`.
         """
-        options = {"columns": None if columns is None else list(columns), **_following(follow, every)}
+        options = {
+            "columns": None if columns is None else list(columns),
+            **_following(follow, every),
+            **_event_time(event_time, delay, idle, ordered),
+        }
         return self._source("arrow", _connector("arrow", path, options), marks)
 
     def nexmark(
@@ -162,6 +178,10 @@ class Job:
         total: int | None = None,
         rate: int | None = None,
         seed: int | None = None,
+        event_time: str | None = None,
+        delay: Duration | None = None,
+        idle: Duration | None = None,
+        ordered: bool = False,
         **marks: Unpack[Marks],
     ) -> Stream:
         """A table of NEXMark's auctions. Tables of one total, rate and seed are of the same auctions.
@@ -169,9 +189,11 @@ class Job:
         total: events of all three tables, of 50 one is a person, three are auctions, 46 bids; None: they do not end.
         rate: events a second of all three, also of event time; None: as fast as it goes, 10,000 a second of event time.
         seed: of what is random, from 1 on.
+        event_time, delay, idle, ordered: as of `jsonl`.
         """
         options = {"total": total, "rate": rate, "seed": seed}
         given = {name: value for name, value in options.items() if value is not None}
+        given |= _event_time(event_time, delay, idle, ordered)
         return self._source("nexmark", {"type": "nexmark", "events": events, **given}, marks)
 
     def generate(
@@ -181,6 +203,10 @@ class Job:
         rows: int | None = None,
         rate: int | None = None,
         seed: int | None = None,
+        event_time: str | None = None,
+        delay: Duration | None = None,
+        idle: Duration | None = None,
+        ordered: bool = False,
         **marks: Unpack[Marks],
     ) -> Stream:
         """Rows that are made of their numbers: `{"id": "row", "user": "row % 100", "price": "random(1000) / 100"}`.
@@ -189,9 +215,11 @@ class Job:
         `random(n)`, `uniform()`, `choice('a', 'b')`, `text(...)` and `at('2026-01-01T00:00:00Z', seconds)`.
         rows: of all tasks; None: they do not end. rate: rows a second; None: as fast as it goes.
         seed: of what is random, from 1 on.
+        event_time, delay, idle, ordered: as of `jsonl`.
         """
         options = {"rows": rows, "rate": rate, "seed": seed}
         given = {name: value for name, value in options.items() if value is not None}
+        given |= _event_time(event_time, delay, idle, ordered)
         return self._source("generate", {"type": "generate", "columns": dict(columns), **given}, marks)
 
     def _source(self, name: str, connector: dict[str, Any], marks: Mapping[str, object]) -> Stream:
@@ -296,3 +324,16 @@ def _following(follow: bool, every: Duration | None) -> dict[str, object]:
         raise UsageError("every is of files that are followed", hint="add follow=True")
     text = None if every is None else duration_text(positive_seconds("every", every))
     return {"follow": follow or None, "every": text}
+
+
+def _event_time(
+    column: str | None, delay: Duration | None, idle: Duration | None, ordered: bool
+) -> dict[str, Any]:
+    """Of a source, as a file says it."""
+    durations = {name: duration for name, duration in (("delay", delay), ("idle", idle)) if duration is not None}
+    if column is None:
+        if durations or ordered:
+            raise UsageError("delay, idle and ordered are of event time", hint="name its column: event_time=...")
+        return {}
+    given = {name: duration_text(positive_seconds(name, duration)) for name, duration in durations.items()}
+    return {"event_time": {"column": column, **given, **({"ordered": True} if ordered else {})}}

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from abscli.commands.init import init
+from abscli.examples.starting import EXAMPLES
 from abscli.jobs.files import read_job
 from tests.support.commands import result_of, run_command
 
@@ -140,3 +142,43 @@ def test_what_was_begun_and_fails_is_taken_away(tmp_path: Path, capsys: pytest.C
     assert (code, "README.md" in err) == (2, True)
     assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == ["new", "new/README.md"]
     assert (tmp_path / "new" / "README.md").read_text() == "another's"
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_an_example_runs_as_its_readme_says(example: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "here"
+    code, out, err = run(capsys, folder, "--example", example)
+    assert code == 0
+    assert {line.removeprefix(f"{folder}/") for line in out.splitlines()} == files(folder)
+    assert files(folder) == {"job.py", "query.sql", "README.md"}
+    commands = re.findall(r"(?m)^    (abs .*)$", (folder / "README.md").read_text())
+    assert err == f"next: cd {folder} && " + "\n      ".join(commands) + "\n"
+    assert read_job(folder / "job.py").topology.job == example
+    for words in re.findall(r"total=(500_000)", text := (folder / "job.py").read_text()):
+        text = text.replace(words, "5_000")
+    (folder / "job.py").write_text(text)
+    shown = [called(folder, "abscli", *shlex.split(command)[1:]) for command in commands]
+    assert f"job {example}" in shown[1]
+    assert f"job: {example}" in shown[2]
+    assert list((folder / "out").glob("part-*.jsonl"))
+
+
+def test_the_help_names_every_example() -> None:
+    """With what it asks, in other words."""
+    assert set(re.findall(r"nexmark-q\d", init.__doc__ or "")) == set(EXAMPLES)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--example", "nexmark-q6"), "'nexmark-q6' is none of nexmark-q0, "),
+        (("--example", "nexmark-q5", "--yaml"), "an example is as it is: leave out --yaml"),
+        (("--example", "nexmark-q5", "--job", "mine"), "an example is as it is: leave out --job"),
+    ],
+)
+def test_an_example_that_is_not_there_or_that_is_to_be_another_is_refused(
+    options: tuple[str, ...], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = run(capsys, tmp_path / "new", *options)
+    assert (code, (tmp_path / "new").exists()) == (2, False)
+    assert message in " ".join(err.split())

@@ -321,6 +321,17 @@ def test_event_time_is_said_of_a_source() -> None:
         Job("j").jsonl("in", event_time="at", delay="0s")
 
 
+@pytest.mark.parametrize("type", ["csv", "parquet", "arrow", "nexmark", "generate"])
+def test_event_time_is_said_of_sources_of_every_type_with_columns(type: str) -> None:
+    job = Job("j")
+    make: Callable[..., Stream] = getattr(job, type)
+    what: Any = {"nexmark": "bid", "generate": {"at": "at('2026-01-01T00:00:00Z', row)"}}.get(type, "in/*")
+    make(what, event_time="at", delay="1s", idle="2s", ordered=True).to_jsonl("out")
+    assert event_time_of(job.topology.operators[0]) == EventTime("at", 1_000_000, 2_000_000, ordered=True)
+    with pytest.raises(UsageError, match="delay, idle and ordered are of event time"):
+        make(what, delay="1s")
+
+
 def test_a_stream_is_left_as_it_was() -> None:
     job = Job("j")
     lines = job.text("in")
