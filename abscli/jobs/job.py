@@ -80,15 +80,8 @@ class Job:
         connector = _connector("jsonl", path, _following(follow, every))
         if schema is not None:
             connector["schema"] = dict(schema)
-        if event_time is not None:
-            durations = {"delay": delay, "idle": idle}
-            given = {
-                name: duration_text(positive_seconds(name, duration))
-                for name, duration in durations.items() if duration is not None
-            }  # fmt: skip
-            connector["event_time"] = {"column": event_time, **given, **({"ordered": True} if ordered else {})}
-        elif delay is not None or idle is not None or ordered:
-            raise UsageError("delay, idle and ordered are of event time", hint="name its column: event_time=...")
+        if (times := _event_time(event_time, delay, idle, ordered=ordered)) is not None:
+            connector["event_time"] = times
         return self._source("jsonl", connector, marks)
 
     def csv(
@@ -154,6 +147,39 @@ class Job:
         """
         options = {"columns": None if columns is None else list(columns), **_following(follow, every)}
         return self._source("arrow", _connector("arrow", path, options), marks)
+
+    def kafka(
+        self,
+        brokers: str,
+        topic: str,
+        *,
+        schema: Mapping[str, str] | None = None,
+        key: str | None = None,
+        timestamp: str | None = None,
+        start: Literal["earliest", "latest"] | None = None,
+        follow: bool = False,
+        config: str | None = None,
+        event_time: str | None = None,
+        delay: Duration | None = None,
+        idle: Duration | None = None,
+        **marks: Unpack[Marks],
+    ) -> Stream:
+        """The records of a topic of Kafka, but those of transactions that are not committed.
+
+        brokers: HOST:PORT, several with commas between.
+        schema: columns of values that are JSON objects; None: one column, `value`, of their text.
+        key, timestamp: columns for the text of each record's key, and for its time.
+        start: where partitions begin of which no epoch has a position; None: at the oldest record.
+        follow: go on with records and partitions that come while the job runs; else each is read to the end that it
+        has when the job first starts.
+        config: a file of further settings of librdkafka, `name=value` a line; relative to the job's file.
+        event_time, delay, idle: as of `jsonl`; a partition is idle where the broker has no more records of it.
+        """
+        given = {"schema": None if schema is None else dict(schema), "key": key, "timestamp": timestamp,
+                 "start": start, "follow": follow or None, "config": config,
+                 "event_time": _event_time(event_time, delay, idle, ordered=False)}  # fmt: skip
+        options = {name: value for name, value in given.items() if value is not None}
+        return self._source("kafka", {"type": "kafka", "brokers": brokers, "topic": topic, **options}, marks)
 
     def nexmark(
         self,
@@ -288,6 +314,22 @@ class Job:
 def _connector(type: str, path: str, options: Mapping[str, object]) -> dict[str, Any]:
     """With those options that say something."""
     return {"type": type, "path": path, **{name: value for name, value in options.items() if value is not None}}
+
+
+def _event_time(
+    column: str | None, delay: Duration | None, idle: Duration | None, *, ordered: bool
+) -> dict[str, object] | None:
+    """Of a source, as a file says it; UsageError for what is of event time where there is none."""
+    if column is None:
+        if delay is not None or idle is not None or ordered:
+            raise UsageError("delay, idle and ordered are of event time", hint="name its column: event_time=...")
+        return None
+    durations = {"delay": delay, "idle": idle}
+    given = {
+        name: duration_text(positive_seconds(name, duration))
+        for name, duration in durations.items() if duration is not None
+    }  # fmt: skip
+    return {"column": column, **given, **({"ordered": True} if ordered else {})}
 
 
 def _following(follow: bool, every: Duration | None) -> dict[str, object]:
