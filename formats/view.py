@@ -59,6 +59,7 @@ class Position(msgspec.Struct, frozen=True, omit_defaults=True):
     text: where it goes on, in the source's own words, where that is no number.
     fingerprint: of what was read, by which it is noticed when that is no longer there.
     event_time: the latest among its rows, in microseconds since 1970, where the job looks for that.
+    until: where it ends, in the same unit, of a split that could go on.
     """
 
     split: str
@@ -67,6 +68,7 @@ class Position(msgspec.Struct, frozen=True, omit_defaults=True):
     text: str | None = None
     fingerprint: str | None = None
     event_time: int | None = None
+    until: int | None = None
 
 
 class TaskFacts(msgspec.Struct, frozen=True):

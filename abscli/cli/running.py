@@ -72,6 +72,8 @@ class Display:
             EpochGivenUp,
             FramesLetGo,
             HeardAgain,
+            InputBack,
+            InputSilent,
             Late,
             NewGeneration,
             OtherCode,
@@ -134,6 +136,14 @@ class Display:
             case HeardAgain(worker, peer, seconds):
                 text = f"{worker} answers again" if peer is None else f"{worker} and {peer} hear each other again"
                 output.note(f"{text}, after {seconds:.0f} s", event="heard-again", seconds=round(seconds, 3))
+            case InputSilent(source, seconds, reason):
+                output.warn(
+                    f"the input of source {source} has not answered for {seconds:.0f} s: {reason}; the job goes on, "
+                    "and reads on when it does", event="input-silent", source=source, seconds=round(seconds, 3),
+                )  # fmt: skip
+            case InputBack(source, seconds):
+                text = f"the input of source {source} answers again, after {seconds:.0f} s"
+                output.note(text, event="input-back", source=source, seconds=round(seconds, 3))
             case SlotsAwaited(slots, seconds):
                 text = f"waiting for slots: {slots} so far, after {seconds:.0f} s"
                 output.note(text, event="slots-awaited", seconds=round(seconds, 3), slots=slots)

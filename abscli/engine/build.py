@@ -26,6 +26,7 @@ from abscli.engine.operators.windowed import Windowed
 from abscli.engine.sinks.making import make_sink
 from abscli.engine.sinks.sink import Sink
 from abscli.engine.sources.contract import Source
+from abscli.engine.sources.kafka.topics import dealt
 from abscli.engine.sources.making import make_source
 from abscli.engine.sources.pacing import PacedSource
 from abscli.engine.state.bounded_state import BoundedState
@@ -209,6 +210,8 @@ def _role(
     failures = None if op.on_error is UNSET else Failures(task, sink, part.skipped if part else 0)
     if op.kind is Kind.SOURCE:
         positions, connector = (part.positions, part.connector) if part else (None, None)
+        if positions is None and (begin := spec.begin.get(op.id)) is not None:
+            positions = dealt(op, index, begin)
         source = make_source(op, index, spec.directory, positions, connector, splits, failures)
         return _Role(source if spec.pace is None else PacedSource(source, spec.pace), None, sink, failures)
     if op.kind is Kind.SINK:

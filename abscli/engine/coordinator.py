@@ -45,6 +45,7 @@ from abscli.engine.losses.decisions import (
     Scope,
 )
 from abscli.engine.losses.restarting import Losses, Ties
+from abscli.engine.telemetry.inputs import Inputs
 from abscli.engine.telemetry.lateness import Lateness
 from abscli.engine.telemetry.news import EpochGivenUp, FramesLetGo, News, Stopping
 from abscli.protocol.coordinator import Coordinator, NextEpoch
@@ -148,6 +149,7 @@ class Service:
         self._on_progress = on_progress
         self._on_news = on_news
         self._on_trace = on_trace
+        self._inputs = Inputs()
         self._lateness = Lateness(epoch_timeout, range(workers))
         self._selector = selectors.DefaultSelector()
         self.wake = Wakeup(self._selector)
@@ -388,6 +390,8 @@ class Service:
     def _note(self, status: Status) -> None:
         progress = self.progress
         progress.by_worker[status.worker] = status
+        for news in self._inputs.note(status):
+            self._on_news(news)
         total = sum(status.records for status in progress.by_worker.values())
         progress.records = max(0, total - self._journal.records_before)
         progress.circulating = sum(status.circulating for status in progress.by_worker.values())

@@ -30,7 +30,8 @@ from abscli.engine.losses.decisions import Scope
 from abscli.engine.runnable import check_runnable
 from abscli.engine.sinks.outputs import Outputs
 from abscli.engine.sources.inputs import LaterInput, later_input
-from abscli.engine.telemetry.news import Changed, News, SlotsAwaited, Stopping
+from abscli.engine.sources.kafka.topics import beginnings
+from abscli.engine.telemetry.news import Changed, InputSilent, News, SlotsAwaited, Stopping
 from abscli.engine.telemetry.tracing import TraceFile, check_trace
 from abscli.protocol.coordinator import Coordinator, Until
 from abscli.protocol.policy import Policy
@@ -45,7 +46,7 @@ from formats.native.store import NativeStore
 from formats.native.writer import check_store_of
 from formats.storage import Storage, WritableStorage, absolute, open_writable
 from formats.storage.credentials import hadoop_configuration, use_hadoop
-from formats.view import Repeat
+from formats.view import Position, Repeat
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +173,9 @@ def run_job(
         verify()
         request = _request(topology, options)
         # What can be refused is refused before Spark is started, which takes seconds.
-        later = _later_input(look(storage, request), topology, options)
+        parent = look(storage, request)
+        later = _later_input(parent, topology, options)
+        positions = _beginnings(parent, topology, options, on_news)
         trace = stack.enter_context(contextlib.closing(TraceFile(options.trace))) if options.trace else None
         launcher = stack.enter_context(_launcher(options))
         if _is_secure(launcher, options) and (error := launcher.in_clear) is not None:
@@ -187,8 +190,8 @@ def run_job(
         for news in (*start.news, *later):
             on_news(news)
         return _attempt(
-            storage, topology, options, start, outputs, launcher, workers, on_progress, on_news, on_service, signals,
-            trace,
+            storage, topology, options, start, positions, outputs, launcher, workers, on_progress, on_news, on_service,
+            signals, trace,
         )  # fmt: skip
 
 
@@ -198,6 +201,19 @@ def _later_input(parent: Parent, topology: Topology, options: JobOptions) -> tup
         return ()
     parts = parent.opening.parts if parent.opening else parent.parts
     return tuple(later_input(topology, parts, options.directory))
+
+
+def _beginnings(
+    parent: Parent, topology: Topology, options: JobOptions, on_news: Callable[[News], None]
+) -> dict[str, tuple[Position, ...]]:
+    """Where sources begin that the parent has no positions of, of those that do not look for it themselves; JobFailed
+    where those that it has lead nowhere any more."""
+    if options.until == "drained":
+        return {}
+    parts = parent.opening.parts if parent.opening else parent.parts
+    return beginnings(
+        topology, parts, options.directory, lambda source, reason: on_news(InputSilent(source, 0.0, reason))
+    )
 
 
 class Rehearsal(NamedTuple):
@@ -235,6 +251,7 @@ def rehearse(topology: Topology, store_path: str, options: JobOptions) -> Rehear
     new = check_store_of(storage, topology.job)
     store = None if new else NativeStore(storage)
     outputs.examine(store, parent.epoch, parent.origins)
+    _beginnings(parent, topology, options, lambda news: None)
     attempts = store.attempts() if store else []
     number = max((attempt.attempt for attempt in attempts), default=0) + 1
     news = (
@@ -274,6 +291,7 @@ def _attempt(
     topology: Topology,
     options: JobOptions,
     start: Start,
+    positions: dict[str, tuple[Position, ...]],
     outputs: Outputs,
     launcher: Launcher,
     workers: int,
@@ -355,6 +373,7 @@ def _attempt(
         sinks_in=options.sinks_in,
         whole=options.whole,
         pace=options.pace,
+        begin=positions,
     )
     signals.attach(service)
     on_service(service)

@@ -15,6 +15,7 @@ from abscli.engine.sinks.places import place_of
 from abscli.engine.sources.event_times import as_event_times
 from abscli.engine.sources.finding import find_splits
 from abscli.engine.sources.input_files import is_uri, path_of
+from abscli.engine.sources.kafka.records import VALUE
 from abscli.engine.sources.making import FILE_TYPES, SOURCE_TYPES, columns_of, declared_schema
 from abscli.graph.backedges import back_edges
 from abscli.graph.restless import restless_loops
@@ -22,6 +23,7 @@ from abscli.graph.timed import untimed
 from formats.job.event_time import event_time_of
 from formats.job.expand import size_of
 from formats.job.following import follows
+from formats.job.kafka import Start
 from formats.job.model import MAX_CHANNELS, MAX_TASKS, Kind, Operator, Topology, as_sink
 from formats.job.rules import OperatorFault
 from formats.native.sink import ENDINGS
@@ -107,6 +109,8 @@ def _connector_faults(topology: Topology) -> Iterator[OperatorFault]:
                 yield OperatorFault(op.id, (str(op.kind), "path"), message, hint)
         elif type == "postgres":
             yield from _table_faults(op, writers)
+        if type == "kafka":
+            yield from _topic_faults(op)
 
 
 def _path_faults(topology: Topology) -> Iterator[OperatorFault]:
@@ -141,6 +145,21 @@ def _following_faults(op: Operator) -> Iterator[OperatorFault]:
         message = f"source {op.id} follows files of {options['type']}, and no schema says their columns"
         hint = "add schema: {column: type, ...}: which file is the first depends on when a task looks"
         yield OperatorFault(op.id, (str(op.kind), "follow"), message, hint)
+
+
+def _topic_faults(op: Operator) -> Iterator[OperatorFault]:
+    options = op.connector or {}
+    if op.kind is not Kind.SOURCE:
+        return
+    names = [options[name] for name in ("key", "timestamp") if name in options]
+    values = [*(options.get("schema") or {VALUE: "string"}), *names]
+    for option in ("key", "timestamp"):
+        if values.count(options.get(option)) > 1:
+            message = f"source {op.id}: two columns are called {options[option]!r}"
+            yield OperatorFault(op.id, (str(op.kind), option), message, "give this one another name")
+    if options.get("start") == Start.LATEST and not follows(op):
+        message = f"source {op.id} begins at the end of the topic, and ends there"
+        yield OperatorFault(op.id, (str(op.kind), "start"), message, "add follow: true, or begin at start: earliest")
 
 
 def _table_faults(op: Operator, writers: dict[str, str]) -> Iterator[OperatorFault]:

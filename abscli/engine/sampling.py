@@ -6,6 +6,7 @@ round of reading.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from abscli.engine.operators.table_lookup import TableLookup, read_table
 from abscli.engine.sources.contract import Source
 from abscli.engine.sources.making import make_source
 from formats.ids import ChannelId, TaskId
+from formats.job.kafka import Start, is_kafka
 from formats.job.model import Kind, Operator, Topology
 from formats.watermark import END, lowest
 
@@ -35,6 +37,9 @@ MOST_READ = 10_000
 
 MOST_ROUNDS = 50
 """Also where sources have nothing to give yet."""
+
+LONGEST = 15.0
+"""Seconds for which rows are waited for that are on their way."""
 
 MOST_ROWS = 200_000
 """Rows that operators take at most, where a loop makes ever more of them."""
@@ -118,7 +123,7 @@ class _Run:
         self._operators: dict[str, Runnable] = {}
         joins = join_inputs(topology)
         for op in self._order:
-            alone = msgspec.structs.replace(op, parallelism=1)
+            alone = _from_what_is_there(msgspec.structs.replace(op, parallelism=1))
             task = TaskId(op.id, 0)
             failures = None
             if op.on_error is not msgspec.UNSET:
@@ -132,7 +137,9 @@ class _Run:
                 self._operators[op.id] = make_operator(alone, task, directory, failures=failures, inputs=sides)
 
     def close(self) -> None:
-        """Let go of the operators' state."""
+        """Let go of the sources' connections and the operators' state."""
+        for source in self._readers.values():
+            source.close()
         for operator in self._operators.values():
             operator.close()
 
@@ -176,7 +183,9 @@ class _Run:
         failures = self._failures.get(id)
         if failures is not None:
             failures.begin(1)
-        rows = source.read()
+        rows, deadline = source.read(), time.monotonic() + LONGEST
+        while rows is not None and not rows.num_rows and _is_late(source) and time.monotonic() < deadline:
+            rows = source.read()
         if failures is not None:
             failures.put()
         if rows is not None:
@@ -236,6 +245,19 @@ class _Run:
             self._sampled[id].error = error
         except (pa.ArrowException, ValueError, TypeError, KeyError) as error:
             self._sampled[id].error = cannot_work(TaskId(id, 0), error, columns or pa.schema([]))
+
+
+def _is_late(source: Source) -> bool:
+    """Whether rows of a source are still on their way."""
+    return not source.finished and any(split not in source.waiting for split in source.unread)
+
+
+def _from_what_is_there(op: Operator) -> Operator:
+    """A source of Kafka, from its topic's beginning to its end of now, whatever the job would read."""
+    if op.kind is not Kind.SOURCE or not is_kafka(op):
+        return op
+    options = {**(op.connector or {}), "start": Start.EARLIEST, "follow": False}
+    return msgspec.structs.replace(op, connector=options)
 
 
 def _in_order(topology: Topology) -> list[Operator]:

@@ -21,7 +21,7 @@ from abscli.engine.operators.rows import cannot_work, in_words, other_columns, w
 from abscli.engine.operators.runnable import Runnable, WithLate
 from abscli.engine.operators.table_lookup import TableLookup
 from abscli.engine.sinks.sink import Sink
-from abscli.engine.sources.contract import Source
+from abscli.engine.sources.contract import NotYet, Source
 from abscli.engine.state.packing import Loader, Packer
 from abscli.engine.state.part_io import Durable, PartDraft, write_logs, write_part, write_state
 from abscli.protocol.events import (
@@ -295,6 +295,8 @@ class RunningTask:
         rows = self.source.read() if again is None else self.source.read_again(again.channel, again.number)
         if self.failures is not None:
             self.failures.put()
+        if isinstance(rows, NotYet):
+            return False
         if rows is None:
             self._note(StepKind.END)
             self._end()
@@ -608,6 +610,8 @@ class RunningTask:
             self.machine.leave()
         for inbox in self.inboxes.values():
             inbox.close()
+        if self.source is not None:
+            self.source.close()
         if self.sink is not None:
             self.sink.close()
         if self.operator is not None:

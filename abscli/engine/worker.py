@@ -457,7 +457,14 @@ class Worker:
             self._tell(self._status())
 
     def _status(self) -> Status:
-        return Status(self.number, sum(task.records_read for task in self._tasks), self._peers.circulating)
+        now = time.monotonic()
+        silent = [
+            (task.machine.name, now - silence[0], silence[1])
+            for task in self._tasks
+            if task.source is not None and (silence := task.source.silence) is not None
+        ]
+        records = sum(task.records_read for task in self._tasks)
+        return Status(self.number, records, self._peers.circulating, tuple(silent))
 
     def _close(self) -> None:
         self._pool.shutdown(wait=not self._killed, cancel_futures=True)

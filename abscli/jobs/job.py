@@ -171,6 +171,39 @@ class Job:
         }
         return self._source("arrow", _connector("arrow", path, options), marks)
 
+    def kafka(
+        self,
+        brokers: str,
+        topic: str,
+        *,
+        schema: Mapping[str, str] | None = None,
+        key: str | None = None,
+        timestamp: str | None = None,
+        start: Literal["earliest", "latest"] | None = None,
+        follow: bool = False,
+        config: str | None = None,
+        event_time: str | None = None,
+        delay: Duration | None = None,
+        idle: Duration | None = None,
+        **marks: Unpack[Marks],
+    ) -> Stream:
+        """The records of a topic of Kafka, but those of transactions that are not committed.
+
+        brokers: HOST:PORT, several with commas between.
+        schema: columns of values that are JSON objects; None: one column, `value`, of their text.
+        key, timestamp: columns for the text of each record's key, and for its time.
+        start: where partitions begin of which no epoch has a position; None: at the oldest record.
+        follow: go on with records and partitions that come while the job runs; else each is read to the end that it
+        has when the job first starts.
+        config: a file of further settings of librdkafka, `name=value` a line; relative to the job's file.
+        event_time, delay, idle: as of `jsonl`; a partition is idle where the broker has no more records of it.
+        """
+        given = {"schema": None if schema is None else dict(schema), "key": key, "timestamp": timestamp,
+                 "start": start, "follow": follow or None, "config": config}  # fmt: skip
+        options: dict[str, object] = {name: value for name, value in given.items() if value is not None}
+        options |= _event_time(event_time, delay, idle, ordered=False)
+        return self._source("kafka", {"type": "kafka", "brokers": brokers, "topic": topic, **options}, marks)
+
     def nexmark(
         self,
         events: Literal["person", "auction", "bid"],

@@ -15,11 +15,13 @@ from typing import Any
 import msgspec
 
 from abscli.engine.errors import EngineError, EngineStopped, JobFailed, UsageError
+from abscli.engine.sources.kafka.records import schema_of_records
 from abscli.jobs.attempts import Answer, Attempts, Order
 from abscli.jobs.durations import positive_seconds
 from formats.durations import Duration
 from formats.job.file import Check
 from formats.job.file import Job as JobRead
+from formats.job.kafka import is_kafka
 from formats.job.model import Kind, Operator, Topology, as_sink
 from formats.native.sink import epoch_of_part
 from formats.scratch import scratch
@@ -241,6 +243,9 @@ def _of_lines(source: Operator, path: str) -> dict[str, Any]:
     options = source.connector or {}
     if options.get("type") == "text":
         return {**options, "path": path}
+    if is_kafka(source):
+        schema = {field.name: str(field.type) for field in schema_of_records(source)}
+        options = {**options, "schema": schema}
     kept: dict[str, Any] = {name: options[name] for name in ("schema", "event_time") if name in options}
     return {"type": "jsonl", "path": path, **kept}
 

@@ -1,9 +1,9 @@
 """Which operators put out the same records again when they are replayed.
 
 A task is replay-deterministic when its operator is row-wise or opaque, it has at most one input channel (back-edge
-channels count) and its sender is replay-deterministic, a source being one by itself unless it follows files; or when
-its operator is marked `ordered_output: true` and all its senders are. `deterministic: false`, on an operator or in a
-connector, is always a cause: a promise about order says nothing of random values.
+channels count) and its sender is replay-deterministic, a source being one by itself unless its rows come in the order
+in which they arrived; or when its operator is marked `ordered_output: true` and all its senders are. `deterministic:
+false`, on an operator or in a connector, is always a cause: a promise about order says nothing of random values.
 
 Every subtask of an operator has the same kind, marks and number of input channels, so whether it is a *cause* of
 non-determinism is a property of the operator; and every edge leads from all of an operator's subtasks to all of the
@@ -14,7 +14,7 @@ are needed. A cycle without a cause stays deterministic because causes are sprea
 from __future__ import annotations
 
 from abscli.planner.adjacency import Adjacency
-from formats.job.following import follows
+from formats.job.following import is_by_arrival
 from formats.job.model import ROW_WISE, Kind
 
 _REPLAYED_ROW_BY_ROW = ROW_WISE | {Kind.SOURCE, Kind.OPAQUE}
@@ -42,6 +42,6 @@ def _is_cause(graph: Adjacency, id: str) -> bool:
         return True
     if op.ordered_output:
         return False
-    if follows(op):  # what had come when it was read the first time is in another order the second
+    if is_by_arrival(op):  # what had come when it was read the first time is in another order the second
         return True
     return op.kind not in _REPLAYED_ROW_BY_ROW or graph.input_channels(id) > 1

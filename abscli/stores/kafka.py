@@ -5,23 +5,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Mapping
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from abscli.report.findings import Code, Finding, StoreReport
 from abscli.stores.recovery import BadOption
-from formats.errors import Damaged, FormatError, NotFound, Unreachable
+from formats.brokers import BadSetting, Brokers, NoClient
+from formats.brokers import settings as read_settings
+from formats.errors import FormatError, Unreachable
 from formats.ids import TaskId
-from formats.kafka import Bounds, Place, Topics, lags, told
+from formats.kafka import Place, Topics, lags, told
 from formats.view import CheckpointStore
 
 BrokerConfig = Mapping[str, str] | str | os.PathLike[str] | None
 """Settings of the client, or the file that has them."""
-SECONDS: Final = 15.0
-"""How long a broker may take to answer."""
-HINT: Final = "pip install 'abscli[kafka]' (confluent-kafka)"
 NAMED: Final = 3
 """Partitions that a finding names."""
 
@@ -33,61 +31,24 @@ def ask(broker: str, topics: Collection[str], config: Mapping[str, str]) -> Topi
     Unreachable if it does not answer, BadOption where the package is not there or a setting does not hold.
     """
     try:
-        from confluent_kafka import KafkaException, TopicPartition
-        from confluent_kafka.admin import AdminClient, OffsetSpec
-    except ImportError:
-        raise BadOption("--broker", f"a broker is asked by the package confluent-kafka: {HINT}") from None
-
-    refused: list[str] = []
-    own: dict[str, Any] = {
-        **config, "bootstrap.servers": broker, "error_cb": lambda error: refused.append(error.str()),
-        "log_level": 0,
-    }  # fmt: skip
-    try:
-        admin = AdminClient(own)
-    except KafkaException as error:
-        raise BadOption("--broker-config", error.args[0].str()) from None
-    try:
-        # The list of all: to ask for one topic by name can make it, where brokers are set so.
-        there = admin.list_topics(timeout=SECONDS).topics
-        splits = [TopicPartition(name, number) for name in topics if name in there for number in there[name].partitions]
-        ends = [
-            {split: future.result().offset for split, future in asked.items()}
-            for asked in (
-                admin.list_offsets(dict.fromkeys(splits, spec), request_timeout=SECONDS) if splits else {}
-                for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
-            )
-        ]
-    except KafkaException as error:
-        why = refused[-1] if refused else error.args[0].str()
+        return Brokers(broker, config).topics(topics)
+    except NoClient as error:
+        raise BadOption("--broker", f"a broker is asked by the package confluent-kafka: {error}") from None
+    except BadSetting as error:
+        raise BadOption("--broker-config", str(error)) from None
+    except Unreachable as error:
         hint = "is it HOST:PORT of a broker, and does --broker-config say how it wants to be spoken to?"
-        raise Unreachable(f"no answer from the broker: {why}", path=broker, hint=hint) from None
-    bounds: dict[str, dict[int, Bounds]] = {}
-    for split, earliest in ends[0].items():
-        bounds.setdefault(split.topic, {})[split.partition] = Bounds(earliest, ends[1][split])
-    return bounds
+        raise Unreachable(error.message, path=broker, hint=hint) from None
 
 
 def settings(config: BrokerConfig) -> Mapping[str, str]:
     """Settings as they are, or from a file, `name=value` a line, `#` before a remark; NotFound, Damaged, BadOption."""
     if config is None or isinstance(config, Mapping):
         return config or {}
-    path = os.fspath(config)
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise NotFound(f"cannot be read: {error.strerror}", path=path) from None
-    except UnicodeDecodeError:
-        raise Damaged("is not UTF-8 text", path=path) from None
-    read = {}
-    for number, line in enumerate(lines, 1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        name, equals, value = line.partition("=")
-        if not equals or not name.strip():
-            raise BadOption("--broker-config", f"line {number} of {path} is not name=value")
-        read[name.strip()] = value.strip()
-    return read
+        return read_settings(config)
+    except BadSetting as error:
+        raise BadOption("--broker-config", str(error)) from None
 
 
 def places_of(store: CheckpointStore, epoch: int) -> list[Place]:

@@ -9,6 +9,7 @@ from typing import Any
 from formats.job.event_time import EVENT_TIME, duration
 from formats.job.expressions import BadExpression, parse_expression
 from formats.job.identifiers import clipped
+from formats.job.kafka import Start
 from formats.job.model import Kind
 from formats.user_file import values as read
 from formats.user_file.mistakes import Mistakes
@@ -121,6 +122,38 @@ _GENERATE = Record(
     {"columns": "columns: {id: row, user: row % 100}"},
 )  # fmt: skip
 
+_TOPIC: dict[str, Shape[Any]] = {
+    "type": read.string, "brokers": read.string, "topic": read.string, "config": read.string, "key": read.string,
+    "deterministic": read.boolean,
+}
+"""No password: the file that is named has it, on each host."""
+_HAS_TOPIC: dict[str, str | None] = {"brokers": "brokers: HOST:9092", "topic": None}
+_READ_TOPIC = Record(
+    {
+        **_TOPIC, "schema": _types, "timestamp": read.string, "start": one_of(Start), "follow": read.boolean,
+        "event_time": EVENT_TIME,
+    },
+    _HAS_TOPIC,
+    descriptions={
+        "brokers": "HOST:PORT, several with commas between.",
+        "config": "A file of further settings of librdkafka, name=value a line.",
+        "schema": "Columns of values that are JSON objects; left out: one column, value, of their text.",
+        "key": "A column for the text of each record's key.",
+        "timestamp": "A column for the time of each record.",
+        "start": "Where partitions are begun of which no epoch has a position.",
+        "follow": "Whether it goes on with records that come while the job runs.",
+    },
+)  # fmt: skip
+_WRITTEN_TOPIC = Record(
+    _TOPIC,
+    _HAS_TOPIC,
+    descriptions={
+        "brokers": "HOST:PORT, several with commas between.",
+        "config": "A file of further settings of librdkafka, name=value a line.",
+        "key": "The column whose text is each record's key.",
+    },
+)
+
 CONNECTORS = {
     Kind.SOURCE: {
         "text": Record(_SOURCE_FILE, {"path": None}),
@@ -130,6 +163,7 @@ CONNECTORS = {
         "arrow": Record(_CHOSEN, {"path": None}),
         "nexmark": _NEXMARK,
         "generate": _GENERATE,
+        "kafka": _READ_TOPIC,
     },
     Kind.SINK: {type: Record(_FILE, {"path": None}) for type in ("jsonl", "csv", "parquet")}
     | {"postgres": Record(_TABLE, {"table": None}), "stdout": Record(_STDOUT, {}),

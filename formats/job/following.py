@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 
 from formats.durations import seconds_of
+from formats.job.kafka import is_kafka, partition_of
 from formats.job.model import Operator
 
 EVERY = 1.0
@@ -25,3 +26,13 @@ def follows(source: Operator) -> bool:
 def followed_every(source: Operator) -> float | None:
     """Seconds from one look to the next; None of a source that reads what is there at the start."""
     return seconds_of((source.connector or {}).get("every", EVERY)) if follows(source) else None
+
+
+def is_by_arrival(source: Operator) -> bool:
+    """Whether the order of a source's rows follows from when they came: its steps name splits then."""
+    return follows(source) or is_kafka(source)
+
+
+def step_number(source: Operator, split: str) -> int:
+    """By which the steps of such a source name a split."""
+    return partition_of(split) if is_kafka(source) else split_number(split)

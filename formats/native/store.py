@@ -11,7 +11,9 @@ import msgspec
 
 from formats.errors import Damaged, FormatError, NotFound, UnsupportedVersion
 from formats.ids import AnyChannelId, TaskId
+from formats.job.kafka import Topic, is_kafka, partition_of
 from formats.job.model import key_group_range
+from formats.kafka import Place
 from formats.native import layout
 from formats.native.counters import Channels, by_operator
 from formats.native.fact_files import FactFiles
@@ -207,6 +209,18 @@ class NativeStore(FactFiles, CheckpointStore):
                 rows = total([part.rows for part in mine])
                 states.append(StateFacts(op.id, None, "keyed", key, rows, sum(files.values())))
         return states
+
+    def kafka(self, epoch: int) -> list[Place]:
+        sources = {op.id: Topic.of(op).name for op in self.topology(epoch).operators if is_kafka(op)}
+        try:
+            return [
+                Place(part.operator, sources[part.operator], partition_of(at.split), at.offset, at.until)
+                for part in self.parts(epoch)
+                if part.operator in sources
+                for at in part.positions or ()
+            ]
+        except ValueError as error:
+            raise Damaged(f"a position of epoch {epoch} is in no partition: {error}", path=self.path) from None
 
     def row_places(self, epoch: int, operator: str) -> RowPlaces | None:
         from formats.native.state.tables import KEY_GROUP

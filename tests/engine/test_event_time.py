@@ -172,12 +172,13 @@ class Splits:
 
     connector = None
     watermark = None
-    waiting = ()
     split = 0
+    silence: tuple[float, str] | None = None
 
     def __init__(self, splits: list[str], batches: list[dict[str, list[int]] | None]) -> None:
         self.counts = dict.fromkeys(splits, 0)
         self.unread = set(splits)
+        self.waiting = set[str]()
         self._batches = batches
 
     @property
@@ -196,6 +197,7 @@ class Splits:
 
     def read(self) -> pa.RecordBatch:
         rows = self._batches.pop(0) or {}
+        self.waiting = self.unread - rows.keys()
         seconds = [second for split in self.counts for second in rows.get(split, [])]
         for split, times in rows.items():
             self.counts[split] += len(times)
@@ -203,6 +205,9 @@ class Splits:
 
     def stop_at(self, *_: object, **__: object) -> None:
         """Nothing is left out."""
+
+    def close(self) -> None:
+        """It has nothing open."""
 
 
 def test_a_split_that_has_not_begun_may_begin_at_any_time() -> None:
@@ -240,6 +245,24 @@ def test_a_split_that_is_idle_keeps_nothing_back() -> None:
     assert source.watermark == IDLE
     source.read()
     assert source.watermark == 6 * SECOND
+
+
+def test_a_split_that_may_have_rows_is_not_idle_however_long_they_take() -> None:
+    now = 100.0
+    splits = Splits(["a", "b"], [{"a": [5], "b": [9]}, None])
+    source = EventTimes(splits, EventTime("at", idle=30 * SECOND), TaskId("s", 0), None, clock=lambda: now)
+    source.read()
+    source.read()
+    now = 131.0
+    splits.waiting = {"b"}
+    assert source.watermark == 5 * SECOND
+    splits.silence = 100.0, "no answer"
+    splits.waiting = {"a", "b"}
+    assert source.watermark == 5 * SECOND
+    now, splits.silence = 160.0, None
+    assert source.watermark == 5 * SECOND  # as if rows had come until somebody answered again
+    now = 161.0
+    assert source.watermark == IDLE
 
 
 def test_splits_that_follow_each_other_keep_nothing_back() -> None:

@@ -31,7 +31,7 @@ number = 3
 BAD = """version: 1
 job: bad
 operators:
-  queue: {source: {type: kafka, path: x}}
+  queue: {source: {type: pulsar, path: x}}
   nothing: {source: {type: text, path: none/*.txt}}
   rows: {source: {type: jsonl, path: rows.jsonl}}
   typed: {source: {type: jsonl, path: rows.jsonl, schema: {id: uuid}}}
@@ -49,7 +49,7 @@ operators:
   other: {from: opaque, sink: {type: avro, path: other}}
 """
 EXPECTED = [
-    "4:26: operator queue: no source type 'kafka'",
+    "4:26: operator queue: no source type 'pulsar'",
     "5:40: operator nothing: no file matches 'none/*.txt'",
     "7:51: operator typed: unknown type 'uuid' of column 'id'",
     "8:28: operator lost: cannot load 'functions:lost': AttributeError: module 'functions' has no attribute 'lost'",

@@ -198,7 +198,7 @@ def test_batches_are_compared_in_records(made: Path, capsys: pytest.CaptureFixtu
 def test_a_broker_that_does_not_answer_is_named(
     made: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("abscli.stores.kafka.SECONDS", 1.0)
+    monkeypatch.setattr("formats.brokers.SECONDS", 1.0)
     code, out, err = run_command("inspect", capsys, made, "--broker", "127.0.0.1:1")
     assert (code, out, "127.0.0.1:1: no answer from the broker" in err) == (6, "", True)
 

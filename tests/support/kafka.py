@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 import contextlib
 import shutil
+import signal
 import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ log.dirs={folder}/logs
 offsets.topic.replication.factor=1
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
+group.initial.rebalance.delay.ms=0
 auto.create.topics.enable=false
 log.retention.check.interval.ms=200
 log.initial.task.delay.ms=100
@@ -41,11 +43,40 @@ SECONDS = 120
 class Broker:
     """A broker that runs. address: HOST:PORT."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, begin: Callable[[], subprocess.Popen[bytes]]) -> None:
         from confluent_kafka.admin import AdminClient
 
         self.address = address
         self.admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
+        self._begin = begin
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, output: Path) -> None:
+        """Until it answers."""
+        self._process = self._begin()
+        deadline = time.monotonic() + SECONDS
+        while True:
+            with contextlib.suppress(Exception):
+                self.admin.list_topics(timeout=1)
+                return
+            assert self._process.poll() is None, output.read_text()[-2000:]
+            assert time.monotonic() < deadline, output.read_text()[-2000:]
+
+    def kill(self) -> None:
+        """By SIGKILL."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """It hangs in the block, as a machine does that is cut off."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
 
     def make(self, topic: str, partitions: int = 2) -> None:
         from confluent_kafka.admin import NewTopic
@@ -88,6 +119,49 @@ class Broker:
 
         _until(lambda: all(one.earliest == one.end for one in ask(self.address, [topic], {})[topic].values()))
 
+    def produce(
+        self, topic: str, records: Iterable[tuple[int, str | None, str | None]], *, commit: bool | None = None
+    ) -> None:
+        """Partition, key and value of each. commit: in one transaction, which is committed, or given up."""
+        from confluent_kafka import Producer
+
+        settings = {"bootstrap.servers": self.address, "log_level": 0}
+        if commit is not None:
+            settings["transactional.id"] = "tests"
+        producer = Producer(settings)
+        if commit is not None:
+            producer.init_transactions()
+            producer.begin_transaction()
+        for partition, key, value in records:
+            producer.produce(topic, value, key=key, partition=partition)
+        assert producer.flush(SECONDS) == 0
+        if commit is True:
+            producer.commit_transaction()
+        elif commit is False:
+            producer.abort_transaction()
+
+    def consumed(self, topic: str) -> list[tuple[int, str | None, str | None]]:
+        """Partition, key and value of all records that a reader of committed transactions gets, by partition."""
+        from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+        consumer = Consumer({
+            "bootstrap.servers": self.address, "group.id": "tests", "enable.partition.eof": True, "log_level": 0,
+            "isolation.level": "read_committed",
+        })  # fmt: skip
+        left = set(self.admin.list_topics(timeout=SECONDS).topics[topic].partitions)
+        consumer.assign([TopicPartition(topic, number, 0) for number in left])
+        records, deadline = [], time.monotonic() + SECONDS
+        while left:
+            assert time.monotonic() < deadline, f"partitions {left} have not been read to their end"
+            message = consumer.poll(1)
+            if message is not None and message.error() is None:
+                key, value = (None if data is None else data.decode() for data in (message.key(), message.value()))
+                records.append((message.partition(), key, value))
+            elif message is not None and message.error().code() == KafkaError._PARTITION_EOF:
+                left.discard(message.partition())
+        consumer.close()
+        return sorted(records, key=lambda record: record[0])
+
     @staticmethod
     def _done(futures: Mapping[Any, Any]) -> None:
         for future in futures.values():
@@ -116,21 +190,18 @@ def running(folder: Path) -> Iterator[Broker]:
     storage = [*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(config)]
     done = subprocess.run(storage, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 0, done.stdout + done.stderr
-    with (folder / "out").open("wb") as out:
-        process = subprocess.Popen([*java, "kafka.Kafka", str(config)], stdout=out, stderr=out, cwd=folder)
+    output = folder / "out"
+
+    def begin() -> subprocess.Popen[bytes]:
+        with output.open("ab") as out:
+            return subprocess.Popen([*java, "kafka.Kafka", str(config)], stdout=out, stderr=out, cwd=folder)
+
+    broker = Broker(f"127.0.0.1:{port}", begin)
     try:
-        broker = Broker(f"127.0.0.1:{port}")
-        deadline = time.monotonic() + SECONDS
-        while True:
-            with contextlib.suppress(Exception):
-                broker.admin.list_topics(timeout=1)
-                break
-            assert process.poll() is None, (folder / "out").read_text()[-2000:]
-            assert time.monotonic() < deadline, (folder / "out").read_text()[-2000:]
+        broker.start(output)
         yield broker
     finally:
-        process.kill()
-        process.wait()
+        broker.kill()
 
 
 def _free() -> int:

@@ -9,6 +9,7 @@ from abscli.engine.errors import RaisedAt
 from formats.ids import ChannelId, TaskId
 from formats.job.model import Topology
 from formats.native.facts import PartFacts
+from formats.view import Position
 
 
 class Patience(msgspec.Struct, frozen=True):
@@ -46,6 +47,8 @@ class JobSpec(msgspec.Struct, frozen=True):
     sinks_in: where sinks write, where that is not what the topology says. whole: whether every epoch has files of its
     own for all of the state.
     pace: lines that a source reads for each epoch; None: as it comes.
+    begin: by source operator, where it begins in splits that no epoch has a position in; none of those that find it
+    themselves.
     """
 
     topology: Topology
@@ -69,6 +72,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     sinks_in: str | None = None
     whole: bool = False
     pace: int | None = None
+    begin: dict[str, tuple[Position, ...]] = {}
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True):
@@ -277,11 +281,13 @@ class Status(msgspec.Struct, frozen=True, tag=True):
 
     records: rows that sources of this worker have read since the job began.
     circulating: bytes on back edges.
+    silent: source tasks whose input does not answer, with the seconds since it has, and why.
     """
 
     worker: int
     records: int
     circulating: int
+    silent: tuple[tuple[TaskId, float, str], ...] = ()
 
 
 class Lag(msgspec.Struct, frozen=True):

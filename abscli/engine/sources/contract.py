@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Protocol
+from enum import Enum
+from typing import Final, Protocol
 
 import pyarrow as pa
 
 from formats.view import Position
+
+
+class NotYet(Enum):
+    """What is to be read again has not come yet: it is asked for again."""
+
+    NOT_YET = 0
+
+
+NOT_YET: Final = NotYet.NOT_YET
 
 
 class Source(Protocol):
@@ -52,9 +62,17 @@ class Source(Protocol):
     def read(self) -> pa.RecordBatch | None:
         """The next rows; None at the end of the input."""
 
-    def read_again(self, split: int, rows: int) -> pa.RecordBatch | None:
+    def read_again(self, split: int, rows: int) -> pa.RecordBatch | NotYet | None:
         """What a read has returned before, from the same positions, whatever else there is by now: so many rows of the
         split of this number."""
+
+    @property
+    def silence(self) -> tuple[float, str] | None:
+        """Since when (`time.monotonic`) whoever has its input does not answer, and what is known of that; None where
+        that is not so. It goes on by itself."""
+
+    def close(self) -> None:
+        """Let go of connections. It is not read any more."""
 
     def stop_at(self, offsets: Mapping[str, int] | None = None, *, lines: int | None = None) -> None:
         """Read no further, until it is called again. offsets: by split, the ends of lines; lines: at most so many."""

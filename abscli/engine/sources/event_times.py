@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from abscli.engine.errors import JobFailed
-from abscli.engine.sources.contract import Source
+from abscli.engine.sources.contract import NotYet, Source
 from formats.ids import TaskId
 from formats.job.event_time import EventTime
 from formats.view import Position
@@ -55,7 +55,6 @@ class EventTimes:
         self._latest = {split.split: split.event_time for split in restored if split.event_time is not None}
         self._records = {split.split: split.records or 0 for split in source.positions}
         self._active = dict.fromkeys(self._records, clock())
-        self._is_empty = False
 
     @property
     def finished(self) -> bool:
@@ -98,9 +97,11 @@ class EventTimes:
         unread = self._source.unread
         if not unread and self._source.finished:
             return END
+        if not unread and self._source.watermark is not None:
+            return self._source.watermark
         if not unread:  # files that are still to come follow those that were read
             latest = max(self._latest.values(), default=None)
-            if self._event_time.idle is not None and len(self._idle) == len(self._active):
+            if self._event_time.idle is not None and len(self._quiet) == len(self._active):
                 return IDLE
             return None if latest is None else self._behind(latest)
         if self._event_time.ordered:
@@ -120,29 +121,36 @@ class EventTimes:
 
     @property
     def _idle(self) -> Collection[str]:
+        """Those that are quiet since they have no rows; others may be held up."""
+        quiet = self._quiet
+        return quiet & set(self._source.waiting) if quiet else ()
+
+    @property
+    def _quiet(self) -> set[str]:
+        """Those of which nothing has come for as long as makes them idle."""
         if self._event_time.idle is None:
-            return ()
-        now, waiting = self._clock(), self._source.waiting
+            return set()
+        now = self._clock()
         for split in self._source.unread:
             self._active.setdefault(split, now)  # it has come since
+        if self._source.silence is not None:  # nobody can tell whether there are rows
+            self._active = dict.fromkeys(self._active, now)
         since = now - self._event_time.idle / 1_000_000
-        return {
-            split for split, active in self._active.items() if active <= since and (self._is_empty or split in waiting)
-        }  # fmt: skip
+        return {split for split, active in self._active.items() if active <= since}
 
     def read(self) -> pa.RecordBatch | None:
         """As of `Source`."""
-        return self._seen(self._source.read())
-
-    def read_again(self, split: int, rows: int) -> pa.RecordBatch | None:
-        """As of `Source`."""
-        return self._seen(self._source.read_again(split, rows))
-
-    def _seen(self, rows: pa.RecordBatch | None) -> pa.RecordBatch | None:
-        self._is_empty = rows is not None and not rows.num_rows
+        rows = self._source.read()
         if rows is not None and rows.num_rows:
             self._look_at(rows)
         return rows
+
+    def read_again(self, split: int, rows: int) -> pa.RecordBatch | NotYet | None:
+        """As of `Source`."""
+        batch = self._source.read_again(split, rows)
+        if batch is not None and not isinstance(batch, NotYet) and batch.num_rows:
+            self._look_at(batch)
+        return batch
 
     def _look_at(self, rows: pa.RecordBatch) -> None:
         times = self._times(rows)
@@ -175,3 +183,11 @@ class EventTimes:
     def stop_at(self, offsets: Mapping[str, int] | None = None, *, lines: int | None = None) -> None:
         """As of `Source`."""
         self._source.stop_at(offsets, lines=lines)
+
+    @property
+    def silence(self) -> tuple[float, str] | None:
+        return self._source.silence
+
+    def close(self) -> None:
+        """As of `Source`."""
+        self._source.close()

@@ -198,6 +198,14 @@ class FollowingSource:
     def watermark(self) -> int | None:
         return None
 
+    @property
+    def silence(self) -> tuple[float, str] | None:
+        return self._source.silence
+
+    def close(self) -> None:
+        """As of `Source`."""
+        self._source.close()
+
     def stop_at(self, offsets: Mapping[str, int] | None = None, *, lines: int | None = None) -> None:
         """As of `Source`."""
         self._splits.stop_at(offsets, lines=lines)

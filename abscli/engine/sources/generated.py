@@ -37,7 +37,7 @@ class GeneratedSource:
 
     connector: dict[str, str] | None = None
     watermark: int | None = None
-    waiting: Collection[str] = ()
+    silence: tuple[float, str] | None = None
     split = 0
 
     def __init__(
@@ -64,6 +64,7 @@ class GeneratedSource:
         self._rate = None if rate is None else rate * sum(1 / count for _, count in self._places.values())
         self._began: float | None = None
         self._made = 0
+        self._is_ahead = False
 
     @property
     def finished(self) -> bool:
@@ -72,6 +73,11 @@ class GeneratedSource:
     @property
     def unread(self) -> Collection[str]:
         return [name for name in self._done if self._left(name)]
+
+    @property
+    def waiting(self) -> Collection[str]:
+        """As of `Source`: all, while it is ahead of its rate."""
+        return self.unread if self._is_ahead else ()
 
     @property
     def positions(self) -> tuple[Position, ...]:
@@ -91,6 +97,7 @@ class GeneratedSource:
         if not left:
             return None
         count = min(ROWS, max(left.values()), self._due())
+        self._is_ahead = not count
         if not count:
             time.sleep(WAIT_SECONDS)
         return self._make_rows(left, count)
@@ -111,6 +118,9 @@ class GeneratedSource:
         if self._rows is not None:
             self._rows -= count
         return rows
+
+    def close(self) -> None:
+        """As of `Source`."""
 
     def _left(self, name: str) -> int:
         """Rows that are still to come of a split."""

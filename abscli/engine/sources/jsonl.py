@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import re
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.json as pj
@@ -39,7 +40,8 @@ class JsonLinesSource(FromLines):
             return None
         split, data = chunk
         try:
-            table = self._parsed(data) if self._failures is None else self._readable(self._failures, split, data)
+            failures = self._failures
+            table = parse_rows(data, self._schema) if failures is None else self._readable(failures, split, data)
         except pa.ArrowInvalid as error:
             text = _with_numbers(data, self._schema)
             line, bad = _bad_line(text, self._schema)
@@ -54,20 +56,21 @@ class JsonLinesSource(FromLines):
         columns = [c.chunk(0) if isinstance(c, pa.ChunkedArray) else c for c in columns]
         return pa.record_batch(columns, schema=self._schema)
 
-    def _parsed(self, data: bytes) -> pa.Table:
-        text = _with_numbers(data, self._schema)
-        options = pj.ParseOptions(explicit_schema=self._schema, unexpected_field_behavior="ignore")
-        return pj.read_json(
-            pa.BufferReader(text), pj.ReadOptions(use_threads=False, block_size=len(text) + 1), options
-        )
-
     def _readable(self, failures: Failures, split: str, data: bytes) -> pa.Table:
         ends = [match.end() for match in re.finditer(rb"\n|(?<=[^\n])\Z", data)]
         begin = self._files.splits.offset(split)
+        parse = partial(parse_rows, schema=self._schema)
         tables = readable(
-            data, ends, self._parsed, lambda at, line, error: failures.add_text(line, split, begin + at, error)
+            data, ends, parse, lambda at, line, error: failures.add_text(line, split, begin + at, error)
         )
         return pa.concat_tables([self._schema.empty_table(), *(table.select(self._schema.names) for table in tables)])
+
+
+def parse_rows(data: bytes, schema: pa.Schema) -> pa.Table:
+    """A row for each object, with these columns; pa.ArrowInvalid."""
+    text = _with_numbers(data, schema)
+    options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+    return pj.read_json(pa.BufferReader(text), pj.ReadOptions(use_threads=False, block_size=len(text) + 1), options)
 
 
 _NAMES = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}

@@ -23,6 +23,9 @@ from abscli.engine.sources.following import Followed, FollowedSplits, FollowingS
 from abscli.engine.sources.generated import GeneratedSource, split_names
 from abscli.engine.sources.input_files import matching_files, path_of, status_of
 from abscli.engine.sources.jsonl import JsonLinesSource, infer_schema
+from abscli.engine.sources.kafka.records import Rows, schema_of_records
+from abscli.engine.sources.kafka.source import KafkaSource
+from abscli.engine.sources.kafka.topics import refuse_others
 from abscli.engine.sources.line_files import LineFiles
 from abscli.engine.sources.parquet import ParquetRows
 from abscli.engine.sources.row_files import OpenRowFile, RowFilesSource, kept_schema
@@ -36,7 +39,7 @@ from formats.view import Position
 
 ROW_FILES: dict[str, OpenRowFile] = {"parquet": ParquetRows, "arrow": open_arrow}
 FILE_TYPES = ("text", "jsonl", "csv", *ROW_FILES)
-SOURCE_TYPES = (*FILE_TYPES, "nexmark", "generate")
+SOURCE_TYPES = (*FILE_TYPES, "nexmark", "generate", "kafka")
 
 
 def declared_schema(operator: Operator, kept: dict[str, str] | None = None) -> pa.Schema | None:
@@ -52,6 +55,8 @@ def declared_schema(operator: Operator, kept: dict[str, str] | None = None) -> p
         return nexmark.SCHEMAS[operator.connector["events"]]
     if kind == "generate":
         return rows_schema(operator.connector["columns"], f"operator {operator.id}")
+    if kind == "kafka":
+        return schema_of_records(operator, kept)
     if kind in ROW_FILES:
         return kept_schema(kept, f"operator {operator.id}") if kept else None
     declared = kept or operator.connector.get("schema")
@@ -133,6 +138,9 @@ def _plain(
         return _nexmark(operator, task, positions)
     if kind == "generate":
         return _generated(operator, task, positions)
+    if kind == "kafka":
+        refuse_others(operator, positions or ())
+        return KafkaSource(operator, directory, task, positions, others, Rows(operator, connector, task, failures))
     if positions is not None:
         refuse_strangers(operator, directory, positions)
     splits: list[str] = []

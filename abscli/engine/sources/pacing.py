@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 
 import pyarrow as pa
 
-from abscli.engine.sources.contract import Source
+from abscli.engine.sources.contract import NotYet, Source
 from formats.view import Position
 
 TURN_SECONDS = 0.001
@@ -69,13 +69,22 @@ class PacedSource:
             self._pause = rows.slice(0, 0)
         return rows
 
-    def read_again(self, split: int, rows: int) -> pa.RecordBatch | None:
-        """As of `Source`."""
+    def read_again(self, split: int, rows: int) -> pa.RecordBatch | NotYet | None:
+        """As of `Source`; a step that is read again ends as it did."""
+        self._source.stop_at()
         batch = self._source.read_again(split, rows)
-        if batch is not None and batch.num_rows:
+        if batch is not None and not isinstance(batch, NotYet) and batch.num_rows:
             self._pause = batch.slice(0, 0)
         return batch
 
     def stop_at(self, offsets: Mapping[str, int] | None = None, *, lines: int | None = None) -> None:
         """As of `Source`, until the next step."""
         self._source.stop_at(offsets, lines=lines)
+
+    @property
+    def silence(self) -> tuple[float, str] | None:
+        return self._source.silence
+
+    def close(self) -> None:
+        """As of `Source`."""
+        self._source.close()

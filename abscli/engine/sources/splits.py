@@ -89,6 +89,7 @@ class FromSplits(ABC):
     watermark: int | None = None
     waiting: Collection[str] = ()
     split = 0
+    silence: tuple[float, str] | None = None
 
     def __init__(self, splits: Splits) -> None:
         self.splits = splits
@@ -125,3 +126,6 @@ class FromSplits(ABC):
     def stop_at(self, offsets: Mapping[str, int] | None = None, *, lines: int | None = None) -> None:
         """As of `Source`."""
         self.splits.stop_at(offsets, lines=lines)
+
+    def close(self) -> None:  # noqa: B027 - files are closed as they end
+        """As of `Source`."""

@@ -26,6 +26,8 @@ from abscli.engine.telemetry.news import (
     EpochGivenUp,
     FramesLetGo,
     HeardAgain,
+    InputBack,
+    InputSilent,
     Late,
     NewGeneration,
     News,
@@ -145,6 +147,10 @@ class JobMetrics:
                 self._late.inc()
             case Silent():
                 self._silent.inc()
+            case InputSilent():
+                self._silent.inc()
+            case InputBack():
+                pass
             case FramesLetGo() | HeardAgain() | NewGeneration() | LaterInput() | OtherCode() | Rescaled():
                 pass
             case SlotsAwaited() | Stopping() | StaysWritten():

@@ -89,6 +89,26 @@ class HeardAgain:
 
 
 @dataclass(frozen=True, slots=True)
+class InputSilent:
+    """Whoever has the input of a source does not answer: the job goes on without new records from there.
+
+    source: an operator. seconds: since it has answered. reason: what is known of it.
+    """
+
+    source: str
+    seconds: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class InputBack:
+    """That is over. seconds: that it lasted."""
+
+    source: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Late:
     """Several epochs in a row took longer than they may.
 
@@ -194,5 +214,5 @@ class StaysWritten:
 Changed = OtherCode | NewGeneration | LaterInput | StaysWritten
 News = (
     EpochDone | EpochGivenUp | Stopping | SlotsAwaited | Late | Changed | Recovering | FramesLetGo | Recovered
-    | Rescaled | Silent | HeardAgain
+    | Rescaled | Silent | HeardAgain | InputSilent | InputBack
 )

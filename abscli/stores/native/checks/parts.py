@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from abscli.report.findings import Code, Finding
 from formats.ids import ChannelId, TaskId
 from formats.job.expand import task_ids
-from formats.job.following import follows, split_number
+from formats.job.following import is_by_arrival, step_number
 from formats.job.model import Topology
 from formats.native import layout
 from formats.native.evidence import EpochEvidence
@@ -80,11 +80,10 @@ def check_schedules(topology: Topology, parts: tuple[PartFacts, ...], path: str 
         senders = [operators[edge.source].parallelism for edge in topology.edges if edge.target == part.operator]
         # A forward edge has one channel; the splits of a source are not numbered, but by their names where files come.
         most = sum(senders) or 1
-        splits = set[int]()
-        if follows(operators[part.operator]):
-            splits = {split_number(position.split) for position in part.positions or ()}
-        last = None
+        splits, last = set[int](), None
         try:
+            if is_by_arrival(operator := operators[part.operator]):
+                splits = {step_number(operator, position.split) for position in part.positions or ()}
             for step, _ in read_steps(part.schedule.steps):
                 if splits and step.kind == RECORDS:
                     if step.channel not in splits:

@@ -1,0 +1,180 @@
+"""The topic of a source, asked of its brokers: where to begin in it, and whether it still has what an epoch goes on
+with."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TypeVar
+
+from abscli.engine.errors import EngineStopped, JobFailed, UsageError
+from formats.brokers import BadSetting, Brokers, Described, NoClient, settings
+from formats.errors import FormatError, Unreachable
+from formats.job.following import follows
+from formats.job.kafka import Start, Topic, is_kafka, partition_of, split_name, start_of
+from formats.job.model import Kind, Operator, Topology
+from formats.kafka import Bounds, Place, lags, told
+from formats.native.facts import PartFacts
+from formats.view import Position
+
+SECONDS = 60.0
+"""For which brokers are asked again and again when a job starts."""
+ONCE = 5.0
+"""Seconds for one answer."""
+
+Answer = TypeVar("Answer")
+
+ANEW = "read it from its beginning with --from-epoch 0, or on another store"
+
+
+def settings_of(operator: Operator, directory: str) -> dict[str, str]:
+    """Of the client, from the file that a source or a sink names; UsageError."""
+    topic = Topic.of(operator)
+    if topic.config is None:
+        return {}
+    try:
+        return settings(os.path.join(directory, topic.config))
+    except (BadSetting, FormatError) as error:
+        raise UsageError(f"operator {operator.id}: config: {error}") from None
+
+
+def brokers_of(operator: Operator, directory: str) -> Brokers:
+    """UsageError."""
+    try:
+        return Brokers(Topic.of(operator).brokers, settings_of(operator, directory))
+    except NoClient as error:
+        message = f"operator {operator.id} speaks to Kafka, and confluent-kafka is not installed"
+        raise UsageError(message, hint=str(error)) from None
+    except BadSetting as error:
+        raise UsageError(f"operator {operator.id}: the settings of its client do not hold: {error}") from None
+
+
+def until_they_answer(
+    operator: Operator, ask: Callable[[], Answer], waits: Callable[[str], None] = lambda reason: None
+) -> Answer:
+    """What brokers answer, who may be away for a while. waits: told of it, once. EngineStopped where that is too
+    long."""
+    deadline, told_once = time.monotonic() + SECONDS, False
+    while True:
+        try:
+            return ask()
+        except Unreachable as error:
+            if not told_once:
+                told_once = True
+                waits(error.message)
+            if time.monotonic() > deadline:
+                raise EngineStopped(
+                    f"operator {operator.id}: {error.path} does not answer: {error.message}",
+                    hint="is it HOST:PORT of a broker, and does `config` say how it wants to be spoken to?",
+                ) from None
+            time.sleep(0.2)
+
+
+def beginning(
+    operator: Operator, directory: str, waits: Callable[[str], None] = lambda reason: None
+) -> tuple[Position, ...]:
+    """Where a source begins in each partition that its topic has. A source that does not follow the topic ends where
+    that ends now. UsageError where there is no such topic; EngineStopped."""
+    topic, brokers = Topic.of(operator).name, brokers_of(operator, directory)
+    bounds, there = until_they_answer(
+        operator,
+        lambda: (brokers.topics([topic], committed=True, seconds=ONCE), brokers.describe(topic, seconds=ONCE)),
+        waits,
+    )
+    if topic not in bounds or there is None:
+        raise UsageError(
+            f"operator {operator.id}: {Topic.of(operator).brokers} has no topic {topic!r}",
+            hint="make it, or give the source the name of one that is there",
+        )
+    return tuple(_begins(operator, number, bounds[topic][number], there.id) for number in sorted(bounds[topic]))
+
+
+def _begins(operator: Operator, partition: int, bounds: Bounds, topic_id: str | None) -> Position:
+    first = bounds.earliest if start_of(operator) is Start.EARLIEST else bounds.end
+    until = None if follows(operator) else max(bounds.earliest, bounds.end)
+    return Position(split_name(Topic.of(operator).name, partition), first, 0, fingerprint=topic_id, until=until)
+
+
+def check_positions(
+    operator: Operator,
+    directory: str,
+    positions: Iterable[Position],
+    waits: Callable[[str], None] = lambda reason: None,
+) -> None:
+    """JobFailed where the topic has no more what comes next, or is another one; UsageError where a position is of
+    another topic than the job's; EngineStopped."""
+    positions = [*positions]
+    refuse_others(operator, positions)
+    topic, brokers = Topic.of(operator).name, brokers_of(operator, directory)
+    bounds, there = until_they_answer(
+        operator, lambda: (brokers.topics([topic], seconds=ONCE), brokers.describe(topic, seconds=ONCE)), waits
+    )
+    check_topic(f"source {operator.id}", topic, positions, there)
+    for position in positions:
+        check_bounds(f"source {operator.id}", topic, position, bounds.get(topic, {}))
+
+
+def dealt(operator: Operator, task: int, positions: Iterable[Position]) -> tuple[Position, ...]:
+    """Those that a task begins with: it has every n-th partition."""
+    return tuple(at for at in positions if partition_of(at.split) % operator.parallelism == task)
+
+
+def beginnings(
+    topology: Topology,
+    parts: Iterable[PartFacts],
+    directory: str,
+    waits: Callable[[str, str], None] = lambda source, reason: None,
+) -> dict[str, tuple[Position, ...]]:
+    """Where sources begin of which the parts of an epoch have no position; of the others it is looked whether they can
+    go on. waits: told of a source whose brokers do not answer. UsageError, JobFailed, EngineStopped."""
+    begin, parts = {}, [*parts]
+    for op in topology.operators:
+        if op.kind is Kind.SOURCE and is_kafka(op):
+            read = [part.positions for part in parts if part.operator == op.id and part.positions is not None]
+            if read:
+                check_positions(op, directory, itertools.chain(*read), partial(waits, op.id))
+            else:
+                begin[op.id] = beginning(op, directory, partial(waits, op.id))
+    return begin
+
+
+def refuse_others(operator: Operator, positions: Iterable[Position]) -> None:
+    """UsageError for a position that is not of the source's topic."""
+    topic = Topic.of(operator).name
+    for position in positions:
+        number = position.split.rpartition("-")[2]
+        if not number.isdecimal() or split_name(topic, int(number[:9])) != position.split:
+            raise UsageError(
+                f"source {operator.id} reads topic {topic!r}, and the epoch has a position in {position.split!r}",
+                hint="give the source the topic that it had; another one is a source with another id",
+            )
+
+
+def check_topic(who: str, topic: str, positions: Iterable[Position], there: Described | None) -> None:
+    """JobFailed for a topic that is gone, or another one of the same name."""
+    for position in positions:
+        if there is None:
+            raise JobFailed(
+                f"{who}: topic {topic!r} is gone: {position.split} goes on at {position.offset}",
+                hint=f"make the topic and {ANEW}",
+            )
+        if None not in (there.id, position.fingerprint) and there.id != position.fingerprint:
+            raise JobFailed(
+                f"{who}: topic {topic!r} was made anew: it has the id {there.id}, and what was read of "
+                f"{position.split} up to {position.offset} is of {position.fingerprint}",
+                hint=ANEW,
+            )
+
+
+def check_bounds(who: str, topic: str, position: Position, bounds: Mapping[int, Bounds]) -> None:
+    """JobFailed for a position from which a source cannot go on."""
+    place = Place("", topic, partition_of(position.split), position.offset, position.until)
+    lag = lags([place], {topic: bounds})[0]
+    if lag.gap is not None:
+        raise JobFailed(
+            f"{who}: {position.split} {told(lag)}",
+            hint=f"let the topic keep its records for longer than a job may be down; {ANEW}, which reads what is left",
+        )

@@ -1,0 +1,130 @@
+"""Brokers of Kafka, asked for what they have of topics. No record is ever read here, and nothing is changed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from formats.errors import Damaged, NotFound, Unreachable
+from formats.kafka import Bounds, Topics
+
+SECONDS: Final = 15.0
+"""How long a broker may take to answer."""
+INSTALL: Final = "pip install 'abscli[kafka]' (confluent-kafka)"
+
+
+class NoClient(Exception):
+    """The package that speaks to brokers is not there."""
+
+
+class BadSetting(Exception):
+    """A setting of the client does not hold, or a line of their file is none."""
+
+
+class Described(NamedTuple):
+    """A topic. id: by which it is told from another one that is made under its name later; None of brokers that give
+    none."""
+
+    id: str | None
+    partitions: frozenset[int]
+
+
+class Brokers:
+    """Those that are named, HOST:PORT with commas between. config: further settings of librdkafka, such as
+    `sasl.username`. NoClient, BadSetting."""
+
+    def __init__(self, brokers: str, config: Mapping[str, str]) -> None:
+        try:
+            from confluent_kafka import KafkaException
+            from confluent_kafka.admin import AdminClient
+        except ImportError:
+            raise NoClient(INSTALL) from None
+        self._brokers = brokers
+        self._refused: list[str] = []
+        own: dict[str, Any] = {
+            **config, "bootstrap.servers": brokers, "error_cb": lambda error: self._refused.append(error.str()),
+            "log_level": 0,
+        }  # fmt: skip
+        try:
+            self._admin = AdminClient(own)
+        except KafkaException as error:
+            raise BadSetting(error.args[0].str()) from None
+
+    def topics(self, names: Collection[str], *, committed: bool = False, seconds: float | None = None) -> Topics:
+        """The oldest record and the end of every partition of these topics; a topic that is not there has none.
+
+        committed: the end of what a reader gets that waits for transactions to be committed. Unreachable if there is no
+        answer in time.
+        """
+        from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+        from confluent_kafka.admin import OffsetSpec
+
+        seconds = SECONDS if seconds is None else seconds
+        level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        self._refused.clear()
+        try:
+            # The list of all: to ask for one topic by name can make it, where brokers are set so.
+            there = self._admin.list_topics(timeout=seconds).topics
+            splits = [
+                TopicPartition(name, number) for name in names if name in there for number in there[name].partitions
+            ]
+            ends = [
+                {split: future.result().offset for split, future in asked.items()}
+                for asked in (
+                    self._admin.list_offsets(
+                        dict.fromkeys(splits, spec), isolation_level=level, request_timeout=seconds
+                    )
+                    if splits else {}
+                    for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
+                )
+            ]  # fmt: skip
+        except KafkaException as error:
+            raise self._unreachable(error) from None
+        bounds: dict[str, dict[int, Bounds]] = {}
+        for split, earliest in ends[0].items():
+            bounds.setdefault(split.topic, {})[split.partition] = Bounds(earliest, ends[1][split])
+        return bounds
+
+    def describe(self, topic: str, *, seconds: float | None = None) -> Described | None:
+        """A topic, by its name, which does not make it; None where it is not there. Unreachable as `topics`."""
+        from confluent_kafka import KafkaError, KafkaException, TopicCollection
+
+        seconds = SECONDS if seconds is None else seconds
+        asked = self._admin.describe_topics(TopicCollection([topic]), request_timeout=seconds)
+        self._refused.clear()
+        try:
+            there = asked[topic].result()
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            raise self._unreachable(error) from None
+        words = there.topic_id.get_most_significant_bits(), there.topic_id.get_least_significant_bits()
+        id = "".join(f"{word % 2**64:016x}" for word in words) if any(words) else None
+        return Described(id, frozenset(partition.id for partition in there.partitions))
+
+    def _unreachable(self, error: Any) -> Unreachable:
+        why = self._refused[-1] if self._refused else error.args[0].str()
+        hint = "is it HOST:PORT of a broker, and do the settings say how it wants to be spoken to?"
+        return Unreachable(f"no answer from the broker: {why}", path=self._brokers, hint=hint)
+
+
+def settings(config: str | os.PathLike[str]) -> dict[str, str]:
+    """Settings from a file, `name=value` a line, `#` before a remark; NotFound, Damaged, BadSetting."""
+    path = os.fspath(config)
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise NotFound(f"cannot be read: {error.strerror}", path=path) from None
+    except UnicodeDecodeError:
+        raise Damaged("is not UTF-8 text", path=path) from None
+    read = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        name, equals, value = line.partition("=")
+        if not equals or not name.strip():
+            raise BadSetting(f"line {number} of {path} is not name=value")
+        read[name.strip()] = value.strip()
+    return read
