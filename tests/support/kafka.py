@@ -91,16 +91,24 @@ class Broker:
         from confluent_kafka.admin import NewPartitions
 
         self._done(self.admin.create_partitions([NewPartitions(topic, partitions)]))
+        # Until a producer sees it, too: what it sends to a partition that it does not know is lost.
+        _until(lambda: len(self.admin.list_topics(topic, timeout=SECONDS).topics[topic].partitions) == partitions)
 
     def send(self, topic: str, values: Mapping[int, range]) -> None:
         """Numbers as text, by partition."""
         from confluent_kafka import Producer
 
-        producer = Producer({"bootstrap.servers": self.address, "log_level": 0})
+        producer, errors = Producer({"bootstrap.servers": self.address, "log_level": 0}), []
+
+        def delivered(error: Any, _: Any) -> None:
+            if error is not None:
+                errors.append(error)
+
         for partition, numbers in values.items():
             for number in numbers:
-                producer.produce(topic, str(number).encode(), partition=partition)
+                producer.produce(topic, str(number).encode(), partition=partition, on_delivery=delivered)
         assert producer.flush(SECONDS) == 0
+        assert not errors, errors[0]
 
     def drop(self, topic: str, before: Mapping[int, int]) -> None:
         """What retention does, exactly there: the oldest records go, by partition those before an offset."""
