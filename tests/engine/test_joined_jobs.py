@@ -15,13 +15,14 @@ from abscli.engine.coordinator import Service
 from abscli.engine.errors import UsageError
 from abscli.engine.generations.rescaling import Rescale, publish
 from abscli.engine.job import run_job
+from abscli.engine.losses.decisions import Scope
 from abscli.engine.runnable import check_runnable
 from abscli.engine.sources import line_files
 from abscli.engine.telemetry.news import EpochDone, News
 from formats.job.model import Edge, How, Kind, Topology
 from formats.native.facts import REMOVING_VERSION
 from formats.storage import LocalStorage
-from tests.engine.recovering.test_live import survive
+from tests.engine.recovering.test_live import on_spark, survive
 from tests.support.commands import result_of, run_command
 from tests.support.jobs.inline import STORE, store
 from tests.support.jobs.joins import AFTER, expected, matching, moment, rows_of, shown, write_orders
@@ -79,6 +80,15 @@ def test_workers_that_are_killed_change_nothing(tmp_path: Path, recovery: str) -
     options = inline(tmp_path, interval=0.1, recovery=recovery, keep=None)
     topology = matching(slow=True, slack=1000)
     survive(topology, tmp_path, options, [(after(2, open_epoch=True), [1]), (after(5), [0])])
+    assert shown(tmp_path) == expected(tmp_path, How.OUTER)
+
+
+@pytest.mark.minutes
+def test_a_python_worker_of_spark_that_joins_gets_sigkill(tmp_path: Path, spark: Any) -> None:
+    write_orders(tmp_path, files=40, rows=60)
+    (tmp_path / "slow.py").write_text(SLOW.format(folder=str(tmp_path), pause=0.02))
+    options = on_spark(tmp_path, spark, recovery=Scope.LOCAL)
+    survive(matching(slow=True, slack=1000), tmp_path, options, [(after(2), [1])])
     assert shown(tmp_path) == expected(tmp_path, How.OUTER)
 
 

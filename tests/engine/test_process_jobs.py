@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -17,6 +18,7 @@ from abscli.engine.coordinator import Progress, Service
 from abscli.engine.errors import JobFailed, UsageError
 from abscli.engine.generations.rescaling import Rescale, publish
 from abscli.engine.job import run_job
+from abscli.engine.losses.decisions import Scope
 from abscli.engine.runnable import check_runnable
 from abscli.planner.rescale import with_parallelism
 from formats.errors import OtherJob
@@ -26,7 +28,7 @@ from formats.native.facts import REMOVING_VERSION
 from formats.storage import LocalStorage
 from formats.user_file.mistakes import BadFile
 from tests.engine.recovering.alone import check_alone, local
-from tests.engine.recovering.test_live import survive
+from tests.engine.recovering.test_live import on_spark, survive
 from tests.support.commands import result_of, run_command
 from tests.support.jobs.inline import STORE, run, store
 from tests.support.jobs.kills import after, fan, in_event_time, write_rows
@@ -109,6 +111,13 @@ def test_a_worker_is_lost_while_timers_wait_and_every_alarm_comes_once(tmp_path:
     check_alone(recovery, topology, lost)
     assert shown(tmp_path) == expected(tmp_path)
     assert store(tmp_path).manifest(store(tmp_path).latest() or 0).state_rows == 0, "all are forgotten"
+
+
+@pytest.mark.minutes
+def test_a_python_worker_of_spark_with_timers_gets_sigkill(tmp_path: Path, spark: Any) -> None:
+    topology = alarms(tmp_path)
+    survive(topology, tmp_path, on_spark(tmp_path, spark, recovery=Scope.LOCAL), [(after(2), [1])])
+    assert shown(tmp_path) == expected(tmp_path)
 
 
 def test_a_stopped_job_goes_on_with_other_tasks_and_all_that_it_keeps_is_shown(
