@@ -10,7 +10,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +23,17 @@ SETTINGS = {
     "max_prepared_transactions": "64",
     "wal_level": "logical",
     "max_connections": "60",
-    "fsync": "off",  # it is processes that are killed here, not machines
 }
 
 
 class Postgres:
     """A server. url: of its database, for a superuser without a password; folder: of its socket and data."""
 
-    def __init__(self, programs: Path, folder: Path) -> None:
+    def __init__(self, programs: Path, folder: Path, settings: Mapping[str, str]) -> None:
         self.folder = folder
         self.url = f"postgresql://abs@/postgres?host={folder}"
         self._programs = programs
+        self._settings = settings
         self._data = folder / "data"
         # The server refuses to run as root.
         self._user = _other_user() if os.geteuid() == 0 else None
@@ -44,7 +44,7 @@ class Postgres:
 
     def start(self) -> None:
         """Until it answers."""
-        settings = [word for name, value in SETTINGS.items() for word in ("-c", f"{name}={value}")]
+        settings = [word for name, value in self._settings.items() for word in ("-c", f"{name}={value}")]
         deadline = time.monotonic() + SECONDS
         while True:
             with (self.folder / "log").open("ab") as log:
@@ -101,14 +101,15 @@ def _programs() -> Path:
 
 
 @contextlib.contextmanager
-def postgres() -> Iterator[Postgres]:
-    """A server that runs, and whose folder goes with it."""
+def postgres(*, fsync: bool = False) -> Iterator[Postgres]:
+    """A server that runs, and whose folder goes with it. fsync: as in production; it is processes that tests kill, not
+    machines."""
     pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'abscli[postgres]'")
     programs = _programs()
     # A socket's path is short: not in the folder of a test.
     folder = Path(tempfile.mkdtemp(prefix="abs-pg-", dir="/tmp"))
     try:
-        server = Postgres(programs, folder)
+        server = Postgres(programs, folder, {**SETTINGS, "fsync": "on" if fsync else "off"})
         server.start()
         try:
             yield server
