@@ -49,7 +49,7 @@ _abs() {
                 rewrite) valued='--changes --layout --to --type --search --path-map --uid --format --endpoint --region -o --output' ;;
                 rebuild) valued='--job --endpoint --region -o --output' ;;
                 simulate) valued='--example --runs --seed --policy --crash --records --subtasks --recovery --workers --worlds --out --check -o --output' ;;
-                drill) valued='--job --engine --master --endpoint --region --log-format -o --output' ;;
+                drill) valued='--job --engine --master --state-memory --endpoint --region --log-format -o --output' ;;
                 copy) valued='--endpoint --region -o --output' ;;
                 tag) valued='--endpoint --region -o --output' ;;
                 gc) valued='--keep --keep-last --keep-hourly --keep-daily --keep-within --keep-tag --older-than --min-age --stopped --search --endpoint --region -o --output' ;;
@@ -336,11 +336,12 @@ _abs() {
             esac
             ;;
         drill)
-            options='--job --engine --master --deep --endpoint --region --log-format -o --output -q --quiet -v --verbose -h --help'
+            options='--job --engine --master --insecure --state-memory --deep --endpoint --region --log-format -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --job) kind=option-file ;;
                 --engine) kind=option-choice choices='spark inline' ;;
                 --master) kind=value ;;
+                --state-memory) kind=value ;;
                 --endpoint) kind=value ;;
                 --region) kind=value ;;
                 --log-format) kind=option-choice choices='text json' ;;

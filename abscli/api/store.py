@@ -439,13 +439,14 @@ class Store(Contents):
 
     def drill(
         self, epoch: int | str | None = None, *, job: str | os.PathLike[str] | None = None, engine: str = "spark",
-        master: str = "local[*]", reader: OwnReader | None = None, watch: Watcher | None = None,
+        master: str = "local[*]", state_memory: int | None = None, insecure: bool = False,
+        reader: OwnReader | None = None, watch: Watcher | None = None,
     ) -> Drilled:  # fmt: skip
         """Proves that an epoch, or the newest that is whole, can be restored, in a scratch folder that is gone at the
         end. Of a store of abs it is run to a fresh epoch, with sinks that write into that folder; of others the copy
         that `restore` makes is checked and compared.
 
-        job, engine, master: of a store of abs: its topology file, and how it is run.
+        job, engine, master, state_memory, insecure: of a store of abs: its topology file, and how it is run.
         reader: as of `rows`: the system's own reads the copy, too.
         watch: sees how it goes on.
 
@@ -453,7 +454,7 @@ class Store(Contents):
         """
         from abscli.api.drills import drill_of_copy
         from abscli.jobs.files import read_job
-        from abscli.stores.recovery import BadOption, JobFile
+        from abscli.stores.recovery import BadOption, JobFile, RestoreRequest
 
         chosen = self.named if epoch is None else epoch
         number = None if chosen in (None, "latest") else self.resolve(chosen)
@@ -462,7 +463,10 @@ class Store(Contents):
         file = None if job is None else os.fspath(job)
         topology = None if file is None else JobFile(file, os.path.dirname(os.path.abspath(file)), *read_job(file))
         watch = watch or Unwatched()
-        drilled = self.system.drill(self.view, number, topology, engine=engine, master=master, watch=watch)
+        request = RestoreRequest(
+            job=topology, engine=engine, master=master, state_memory=state_memory, insecure=insecure
+        )
+        drilled = self.system.drill(self.view, number, request, watch)
         if drilled is not None:
             return drilled
         return drill_of_copy(self, number, partial(open_store, format=self.system.name), reader, watch)

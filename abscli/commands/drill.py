@@ -8,7 +8,18 @@ from typing import Annotated
 import typer
 
 from abscli.cli import exits
-from abscli.cli.options import Engine, EngineChoice, LogFormat, Master, OutputForm, Quiet, Ref, Verbose
+from abscli.cli.options import (
+    Engine,
+    EngineChoice,
+    Insecure,
+    LogFormat,
+    Master,
+    OutputForm,
+    Quiet,
+    Ref,
+    StateMemory,
+    Verbose,
+)
 from abscli.cli.output import LogForm, Output, progress, width
 
 EXAMPLES = (
@@ -34,6 +45,8 @@ def drill(
     ] = None,
     engine: EngineChoice = Engine.SPARK,
     master: Master = "local[*]",
+    insecure: Insecure = False,
+    state_memory: StateMemory = None,
     deep: Annotated[
         bool, typer.Option("--deep", help="Of a Spark checkpoint: have Spark's own reader read the copy, too.")
     ] = False,
@@ -73,7 +86,10 @@ def drill(
             with progress() as show:
                 reader = running.enter_context(store.own_reader(master, show))
         with option_errors(), watching() as watch:
-            drilled = store.drill(job=job, engine=engine, master=master, reader=reader, watch=watch)
+            drilled = store.drill(
+                job=job, engine=engine, master=master, state_memory=state_memory, insecure=insecure, reader=reader,
+                watch=watch,
+            )  # fmt: skip
     text = page.text(drilled, "epoch", width=width())
     emit_result(page.to_json(drilled), text, output)
     if not drilled.good:

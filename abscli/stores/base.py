@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from abscli.diff.state import Pair, Side
     from abscli.report.findings import StoreReport
     from abscli.stores.drills import Drilled
-    from abscli.stores.recovery import JobFile, Recovery, Watcher
+    from abscli.stores.recovery import Recovery, RestoreRequest, Watcher
     from abscli.stores.removal import Collected, RemovalRequest
     from abscli.stores.tags import Tags
     from abscli.text.inspect_page import EpochPage, StorePage
@@ -278,9 +278,8 @@ class System(Protocol):
         return None
 
     def drill(
-        self, store: CheckpointStore, epoch: int | None, job: JobFile | None, *, engine: str, master: str,
-        watch: Watcher,
-    ) -> Drilled | None:  # fmt: skip
+        self, store: CheckpointStore, epoch: int | None, request: RestoreRequest, watch: Watcher
+    ) -> Drilled | None:
         """Proves in a scratch folder that an epoch, or the newest that is whole, can be restored, by running its job.
         None: no job is run, and a copy is made as `restore` makes it. Raises NoRecovery, Damaged, OtherJob."""
         return None

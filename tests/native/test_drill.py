@@ -11,15 +11,21 @@ import tempfile
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from abscli.engine.job import JobOptions
 from abscli.engine.state.keyed_state import KeyedState
 from abscli.stores.drills import Drilled, text
 from abscli.stores.native.drill import replayed_into
+from abscli.stores.native.restore import NativeRestored, restore
+from formats.job.model import Topology
 from formats.native import layout, lock
+from formats.native.plan import NativePlan
 from formats.native.store import NativeStore
+from formats.plan import Plan
 from formats.storage import LocalStorage
 from tests.commands.test_jobs import (
     ABS,
@@ -86,6 +92,21 @@ def test_a_sound_store_is_proved_and_nothing_else_changes(job: Path, scratch: Pa
     assert code == 0
     assert "epoch 1 is restorable, proved in " in out
     assert "Not proved: that sources" in " ".join(out.split())
+
+
+def test_state_that_has_no_room_in_memory_is_drilled_from_disk(
+    job: Path, scratch: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[JobOptions] = []
+
+    def restored(plan: Plan[NativePlan], topology: Topology, options: JobOptions, **others: Any) -> NativeRestored:
+        asked.append(options)
+        return restore(plan, topology, options, **others)
+
+    monkeypatch.setattr("abscli.stores.native.drill.restore", restored)
+    bounded = drilled(capsys, job / "store", "--job", job / "job.yaml", *INLINE, "--state-memory", "1M")
+    assert (bounded["proved"], [options.state_memory for options in asked]) == (True, [1 << 20])
+    assert left(scratch) == []
 
 
 def test_a_store_in_use_is_drilled(job: Path, capsys: Capture) -> None:

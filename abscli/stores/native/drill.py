@@ -21,7 +21,7 @@ from abscli.stores.native.diff import compare_rows
 from abscli.stores.native.plan import own_line, plan_recovery
 from abscli.stores.native.restore import check_job, restore
 from abscli.stores.reasons import NoPlan, reasons
-from abscli.stores.recovery import JobFile, Watcher
+from abscli.stores.recovery import JobFile, RestoreRequest, Watcher
 from formats.errors import Damaged, NoRecovery, NotFound
 from formats.job.model import Topology
 from formats.native.plan import NativePlan
@@ -45,22 +45,22 @@ class Copy(NamedTuple):
     passed_over: dict[int, str]
 
 
-def drill(
-    store: NativeStore, epoch: int | None, job: JobFile, *, engine: str, master: str, watch: Watcher
-) -> Drilled:
+def drill(store: NativeStore, epoch: int | None, job: JobFile, request: RestoreRequest, watch: Watcher) -> Drilled:
     """Prove that an epoch, or the newest one that is whole, can be restored.
+
+    request: how the job is run.
 
     Raises NoRecovery where none can be, Damaged where it is the one that was named, OtherJob, EngineStopped, JobFailed.
     """
     folder = tempfile.mkdtemp(prefix="drill-", dir=scratch())
     try:
-        return _drill(store, epoch, job, folder, engine=engine, master=master, watch=watch)
+        return _drill(store, epoch, job, folder, request, watch)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _drill(
-    store: NativeStore, epoch: int | None, job: JobFile, folder: str, *, engine: str, master: str, watch: Watcher
+    store: NativeStore, epoch: int | None, job: JobFile, folder: str, request: RestoreRequest, watch: Watcher
 ) -> Drilled:
     clock = [time.monotonic()]
     watch("copying")
@@ -68,8 +68,9 @@ def _drill(
     check_job(copy.plan, copy.store, job.topology, job.changes)
     clock.append(time.monotonic())
     options = JobOptions(
-        directory=job.directory, job_hint=shlex.quote(job.path), engine=engine, master=master, keep=None,
-        until="drained", changes=job.changes, sinks_in=os.path.join(folder, "sinks"),
+        directory=job.directory, job_hint=shlex.quote(job.path), engine=request.engine, master=request.master,
+        keep=None, until="drained", changes=job.changes, sinks_in=os.path.join(folder, "sinks"),
+        state_memory=request.state_memory, insecure=request.insecure,
         whole=True,  # else the fresh epoch would refer to the files of the other one, and be compared with itself
     )  # fmt: skip
     running = watch.job(copy.plan.body.job)

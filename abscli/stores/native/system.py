@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from abscli.stores.native.recovery import NativeRecovery
     from abscli.stores.native.tagging import NativeTags
     from abscli.stores.native.text_copy import CopyPage
-    from abscli.stores.recovery import JobFile, Watcher
+    from abscli.stores.recovery import RestoreRequest, Watcher
     from abscli.stores.removal import Collected, RemovalRequest
     from abscli.text.inspect_page import EpochPage, StorePage
     from abscli.text.validate import Advice, Leftovers
@@ -91,17 +91,16 @@ class Native(System):
         return CopyPage(copy_store(store, epoch, to, progress))
 
     def drill(
-        self, store: CheckpointStore, epoch: int | None, job: JobFile | None, *, engine: str, master: str,
-        watch: Watcher,
-    ) -> Drilled:  # fmt: skip
+        self, store: CheckpointStore, epoch: int | None, request: RestoreRequest, watch: Watcher
+    ) -> Drilled:
         from abscli.stores.native.drill import drill
         from abscli.stores.recovery import BadOption
         from formats.native.store import NativeStore
 
         assert isinstance(store, NativeStore)
-        if job is None:
+        if request.job is None:
             raise BadOption("--job", f"name the topology file of {store.job!r}: its code is what restores")
-        return drill(store, epoch, job, engine=engine, master=master, watch=watch)
+        return drill(store, epoch, request.job, request, watch)
 
     def tags(self, store: CheckpointStore) -> NativeTags:
         from abscli.stores.native.tagging import NativeTags
