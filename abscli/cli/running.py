@@ -80,6 +80,7 @@ class Display:
             Rescaled,
             Silent,
             SlotsAwaited,
+            SourceWaits,
             StaysWritten,
             Stopping,
         )
@@ -134,6 +135,11 @@ class Display:
             case HeardAgain(worker, peer, seconds):
                 text = f"{worker} answers again" if peer is None else f"{worker} and {peer} hear each other again"
                 output.note(f"{text}, after {seconds:.0f} s", event="heard-again", seconds=round(seconds, 3))
+            case SourceWaits(task, reason):
+                if reason is None:
+                    output.note(f"source {task} goes on", event="source-goes-on", task=str(task))
+                else:
+                    output.warn(f"source {task} waits: {reason}", event="source-waits", task=str(task))
             case SlotsAwaited(slots, seconds):
                 text = f"waiting for slots: {slots} so far, after {seconds:.0f} s"
                 output.note(text, event="slots-awaited", seconds=round(seconds, 3), slots=slots)

@@ -28,6 +28,7 @@ from abscli.engine.channels.messages import (
     Ready,
     Repeated,
     Replayed,
+    SourceAwaits,
     SourceFinished,
     Status,
     TaskAcked,
@@ -46,7 +47,7 @@ from abscli.engine.losses.decisions import (
 )
 from abscli.engine.losses.restarting import Losses, Ties
 from abscli.engine.telemetry.lateness import Lateness
-from abscli.engine.telemetry.news import EpochGivenUp, FramesLetGo, News, Stopping
+from abscli.engine.telemetry.news import EpochGivenUp, FramesLetGo, News, SourceWaits, Stopping
 from abscli.protocol.coordinator import Coordinator, NextEpoch
 from abscli.protocol.events import (
     Abort,
@@ -371,6 +372,8 @@ class Service:
                 self.losses.differed(differed)
             case LetGo():
                 self._on_news(FramesLetGo(worker))
+            case SourceAwaits(task, reason):
+                self._on_news(SourceWaits(task, reason))
             case Failed() as failed:
                 self.losses.worker_failed(failed)
             case message:

@@ -132,7 +132,9 @@ class _Run:
                 self._operators[op.id] = make_operator(alone, task, directory, failures=failures, inputs=sides)
 
     def close(self) -> None:
-        """Let go of the operators' state."""
+        """Let go of the operators' state, and of what sources have open."""
+        for source in self._readers.values():
+            source.close()
         for operator in self._operators.values():
             operator.close()
 

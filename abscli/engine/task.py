@@ -608,6 +608,8 @@ class RunningTask:
             self.machine.leave()
         for inbox in self.inboxes.values():
             inbox.close()
+        if self.source is not None:
+            self.source.close()
         if self.sink is not None:
             self.sink.close()
         if self.operator is not None:

@@ -41,6 +41,7 @@ from abscli.engine.channels.messages import (
     PeerAlive,
     Ready,
     Replayed,
+    SourceAwaits,
     SourceFinished,
     Start,
     Status,
@@ -104,6 +105,7 @@ class Worker:
         self._reading = False
         self._throttled = False
         self._status_at = 0.0
+        self._awaited: dict[TaskId, str | None] = {}
         self._lines = Lines(spec.keys)
         self._peers = Peers(
             spec, number, self._selector, lines=self._lines, tell=self._tell, serve=self._serve_once,
@@ -455,6 +457,14 @@ class Worker:
             self._status_at = now
             self._flush_trace()
             self._tell(self._status())
+            for task in self._tasks:
+                self._report_wait(task)
+
+    def _report_wait(self, task: RunningTask) -> None:
+        reason = task.source.waits_for if task.source is not None else None
+        if reason != self._awaited.get(task.machine.name):
+            self._awaited[task.machine.name] = reason
+            self._tell(SourceAwaits(task.machine.name, reason))
 
     def _status(self) -> Status:
         return Status(self.number, sum(task.records_read for task in self._tasks), self._peers.circulating)

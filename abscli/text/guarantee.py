@@ -32,8 +32,8 @@ MEANS = {
     "another run. Every record counts once all the same: the value is right for one order of the rows, not for each.",
 }
 CHANGE = {
-    Weakness.SOURCE_UNKNOWN: "read from a source with exact positions: text, jsonl, csv, parquet, arrow, nexmark "
-    "or generate",
+    Weakness.SOURCE_UNKNOWN: "read from a source with exact positions: text, jsonl, csv, parquet, arrow, nexmark, "
+    "generate or postgres",
     Weakness.OPERATOR_UNKNOWN: "say its kind in the job file; of another system's job, look up what that promises",
     Weakness.SINK_UNKNOWN: "write to a sink with a transaction or a key: jsonl, csv, parquet, delta or postgres",
     Weakness.POLICY: "run with --policy aligned or unaligned",

@@ -272,6 +272,13 @@ class SourceFinished(msgspec.Struct, frozen=True, tag=True):
     attempt: int
 
 
+class SourceAwaits(msgspec.Struct, frozen=True, tag=True):
+    """A source task waits for what is outside of the job; reason: as of `Source.waits_for`, None: it goes on."""
+
+    task: TaskId
+    reason: str | None
+
+
 class Status(msgspec.Struct, frozen=True, tag=True):
     """Twice a second, and last.
 
@@ -348,7 +355,7 @@ class ChannelHello(msgspec.Struct, frozen=True, tag=True):
 Greeting = Hello | Alive | PeerAlive | ChannelHello
 ToCoordinator = (
     Ready | TasksStopped | Replayed | TaskAcked | SourceFinished | Status | Lagging | Failed | Repeated | Differed
-    | LetGo
+    | LetGo | SourceAwaits
 )
 ToWorker = Start | Go | StopTasks | EpochTriggered | EpochCompleted | EpochAborted | Throttle | Leave
 

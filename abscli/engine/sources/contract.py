@@ -49,6 +49,10 @@ class Source(Protocol):
         """How far event time has come in what was read (`formats.watermark`): no row that is still to come has an
         earlier one, but for late ones. None where nothing is known of it."""
 
+    @property
+    def waits_for(self) -> str | None:
+        """What outside of the job it has been waiting for, for a while: a clause, as "the database does not answer"."""
+
     def read(self) -> pa.RecordBatch | None:
         """The next rows; None at the end of the input."""
 
@@ -58,3 +62,6 @@ class Source(Protocol):
 
     def stop_at(self, offsets: Mapping[str, int] | None = None, *, lines: int | None = None) -> None:
         """Read no further, until it is called again. offsets: by split, the ends of lines; lines: at most so many."""
+
+    def close(self) -> None:
+        """Let go of what it has open: it is asked nothing any more."""

@@ -130,6 +130,10 @@ class EventTimes:
             split for split, active in self._active.items() if active <= since and (self._is_empty or split in waiting)
         }  # fmt: skip
 
+    @property
+    def waits_for(self) -> str | None:
+        return self._source.waits_for
+
     def read(self) -> pa.RecordBatch | None:
         """As of `Source`."""
         return self._seen(self._source.read())
@@ -171,6 +175,10 @@ class EventTimes:
                 f"task {self._task}: column {name!r} cannot be event time: {error}",
                 hint=f"name its type in the source's schema, such as {{{name}: timestamp}}",
             ) from None
+
+    def close(self) -> None:
+        """As of `Source`."""
+        self._source.close()
 
     def stop_at(self, offsets: Mapping[str, int] | None = None, *, lines: int | None = None) -> None:
         """As of `Source`."""

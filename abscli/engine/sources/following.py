@@ -202,6 +202,10 @@ class FollowingSource:
         """As of `Source`."""
         self._splits.stop_at(offsets, lines=lines)
 
+    @property
+    def waits_for(self) -> str | None:
+        return self._source.waits_for
+
     def read(self) -> pa.RecordBatch | None:
         """As of `Source`; no rows where none have come."""
         splits = self._splits
@@ -216,6 +220,10 @@ class FollowingSource:
         if splits.rows != 0:
             time.sleep(WAIT_SECONDS)
         return self._nothing
+
+    def close(self) -> None:
+        """As of `Source`."""
+        self._source.close()
 
     def read_again(self, split: int, rows: int) -> pa.RecordBatch | None:
         """As of `Source`."""

@@ -38,6 +38,7 @@ class GeneratedSource:
     connector: dict[str, str] | None = None
     watermark: int | None = None
     waiting: Collection[str] = ()
+    waits_for: str | None = None
     split = 0
 
     def __init__(
@@ -84,6 +85,9 @@ class GeneratedSource:
     def stop_at(self, offsets: Mapping[str, int] | None = None, *, lines: int | None = None) -> None:
         """As of `Source`."""
         self._ends, self._rows = offsets, lines
+
+    def close(self) -> None:
+        """As of `Source`."""
 
     def read(self) -> pa.RecordBatch | None:
         """As of `Source`; no rows while it is ahead of its rate."""

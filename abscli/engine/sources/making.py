@@ -25,6 +25,7 @@ from abscli.engine.sources.input_files import matching_files, path_of, status_of
 from abscli.engine.sources.jsonl import JsonLinesSource, infer_schema
 from abscli.engine.sources.line_files import LineFiles
 from abscli.engine.sources.parquet import ParquetRows
+from abscli.engine.sources.postgres.source import PostgresSource
 from abscli.engine.sources.row_files import OpenRowFile, RowFilesSource, kept_schema
 from abscli.engine.sources.splits import FromSplits, Splits
 from abscli.engine.sources.text import LINES, TextSource
@@ -36,7 +37,7 @@ from formats.view import Position
 
 ROW_FILES: dict[str, OpenRowFile] = {"parquet": ParquetRows, "arrow": open_arrow}
 FILE_TYPES = ("text", "jsonl", "csv", *ROW_FILES)
-SOURCE_TYPES = (*FILE_TYPES, "nexmark", "generate")
+SOURCE_TYPES = (*FILE_TYPES, "nexmark", "generate", "postgres")
 
 
 def declared_schema(operator: Operator, kept: dict[str, str] | None = None) -> pa.Schema | None:
@@ -133,6 +134,8 @@ def _plain(
         return _nexmark(operator, task, positions)
     if kind == "generate":
         return _generated(operator, task, positions)
+    if kind == "postgres":
+        return PostgresSource(operator, task, positions, connector)
     if positions is not None:
         refuse_strangers(operator, directory, positions)
     splits: list[str] = []

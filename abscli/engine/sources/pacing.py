@@ -58,6 +58,10 @@ class PacedSource:
     def connector(self) -> dict[str, str] | None:
         return self._source.connector
 
+    @property
+    def waits_for(self) -> str | None:
+        return self._source.waits_for
+
     def read(self) -> pa.RecordBatch | None:
         """As of `Source`; no rows while an epoch is awaited."""
         if self._pause is not None:
@@ -75,6 +79,10 @@ class PacedSource:
         if batch is not None and batch.num_rows:
             self._pause = batch.slice(0, 0)
         return batch
+
+    def close(self) -> None:
+        """As of `Source`."""
+        self._source.close()
 
     def stop_at(self, offsets: Mapping[str, int] | None = None, *, lines: int | None = None) -> None:
         """As of `Source`, until the next step."""

@@ -88,6 +88,7 @@ class FromSplits(ABC):
 
     watermark: int | None = None
     waiting: Collection[str] = ()
+    waits_for: str | None = None
     split = 0
 
     def __init__(self, splits: Splits) -> None:
@@ -125,3 +126,7 @@ class FromSplits(ABC):
     def stop_at(self, offsets: Mapping[str, int] | None = None, *, lines: int | None = None) -> None:
         """As of `Source`."""
         self.splits.stop_at(offsets, lines=lines)
+
+    def close(self) -> None:
+        """As of `Source`: a file that is open goes with its reader."""
+        self.splits.stop_at({})

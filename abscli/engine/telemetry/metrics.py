@@ -35,6 +35,7 @@ from abscli.engine.telemetry.news import (
     Rescaled,
     Silent,
     SlotsAwaited,
+    SourceWaits,
     StaysWritten,
     Stopping,
 )
@@ -147,7 +148,7 @@ class JobMetrics:
                 self._silent.inc()
             case FramesLetGo() | HeardAgain() | NewGeneration() | LaterInput() | OtherCode() | Rescaled():
                 pass
-            case SlotsAwaited() | Stopping() | StaysWritten():
+            case SlotsAwaited() | SourceWaits() | Stopping() | StaysWritten():
                 pass
             case _:
                 assert_never(news)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from abscli.engine.losses.decisions import Recovery
 from abscli.engine.sources.inputs import LaterInput
+from formats.ids import TaskId
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +192,16 @@ class StaysWritten:
     epochs: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class SourceWaits:
+    """A source task reads nothing because of what is outside of the job. reason: a clause; None: that is over."""
+
+    task: TaskId
+    reason: str | None
+
+
 Changed = OtherCode | NewGeneration | LaterInput | StaysWritten
 News = (
     EpochDone | EpochGivenUp | Stopping | SlotsAwaited | Late | Changed | Recovering | FramesLetGo | Recovered
-    | Rescaled | Silent | HeardAgain
+    | Rescaled | Silent | HeardAgain | SourceWaits
 )
