@@ -138,12 +138,12 @@ class Display:
                 output.note(f"{text}, after {seconds:.0f} s", event="heard-again", seconds=round(seconds, 3))
             case InputSilent(source, seconds, reason):
                 output.warn(
-                    f"the input of source {source} has not answered for {seconds:.0f} s: {reason}; the job goes on, "
-                    "and reads on when it does", event="input-silent", source=source, seconds=round(seconds, 3),
+                    f"source {source} has waited for {seconds:.0f} s: {reason}; the job goes on, and reads on when "
+                    "that is over", event="source-waits", source=source, seconds=round(seconds, 3), reason=reason,
                 )  # fmt: skip
             case InputBack(source, seconds):
-                text = f"the input of source {source} answers again, after {seconds:.0f} s"
-                output.note(text, event="input-back", source=source, seconds=round(seconds, 3))
+                text = f"source {source} reads on, after {seconds:.0f} s"
+                output.note(text, event="source-goes-on", source=source, seconds=round(seconds, 3))
             case SlotsAwaited(slots, seconds):
                 text = f"waiting for slots: {slots} so far, after {seconds:.0f} s"
                 output.note(text, event="slots-awaited", seconds=round(seconds, 3), slots=slots)

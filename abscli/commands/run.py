@@ -257,6 +257,12 @@ def run(
     its splits are called by their URIs, and a file of the version that it had (its ETag) is taken for the same.
     Rows of nexmark and generate sources are made: by their numbers, so that an epoch knows them by how many there were.
 
+    A source of type postgres reads a table in order of a key that grows (key: [id]), and an epoch has the key that was
+    read last. Past a row that a transaction may still commit nothing is read: who has the table locked for writing when
+    its greatest key is looked at is waited for. Updates and deletes of rows that were read are not seen, nor rows whose
+    key was made before their transaction locked the table. Another table under the name, other types of its columns, or
+    keys that are given again are exit code 7. A server that is away is waited for. Both waits are said on stderr.
+
     What goes between the driver and workers on other hosts, and from worker to worker, is encrypted (TLS 1.3), and both
     ends of every connection show a certificate that is made for this attempt alone. Its key reaches the workers through
     Spark, so Spark has to authenticate and encrypt, too: spark.authenticate and spark.network.crypto.enabled (or

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from abscli.engine.columns import column_faults, join_faults
-from abscli.engine.errors import JobFailed, UsageError
+from abscli.engine.errors import EngineStopped, JobFailed, UsageError
 from abscli.engine.functions import load
 from abscli.engine.operators.table_lookup import read_table
 from abscli.engine.process_faults import process_faults
@@ -17,6 +17,7 @@ from abscli.engine.sources.finding import find_splits
 from abscli.engine.sources.input_files import is_uri, path_of
 from abscli.engine.sources.kafka.records import VALUE
 from abscli.engine.sources.making import FILE_TYPES, SOURCE_TYPES, columns_of, declared_schema
+from abscli.engine.sources.postgres.table import KeyedTable, look_at, schema_in
 from abscli.graph.backedges import back_edges
 from abscli.graph.restless import restless_loops
 from abscli.graph.timed import untimed
@@ -139,7 +140,8 @@ def _path_faults(topology: Topology) -> Iterator[OperatorFault]:
 def _following_faults(op: Operator) -> Iterator[OperatorFault]:
     options = op.connector or {}
     if "every" in options and not follows(op):
-        message = f"source {op.id} says how often it looks for files, and does not follow any"
+        rows = "rows" if options["type"] == "postgres" else "files"
+        message = f"source {op.id} says how often it looks for {rows}, and does not follow any"
         yield OperatorFault(op.id, (str(op.kind), "every"), message, "add follow: true, or remove every")
     if follows(op) and options["type"] in ("jsonl", "csv") and "schema" not in options:
         message = f"source {op.id} follows files of {options['type']}, and no schema says their columns"
@@ -191,8 +193,9 @@ def all_faults(topology: Topology, directory: str, *, from_start: bool) -> Itera
         if op.kind is Kind.SOURCE:
             try:
                 schema = _source_columns(op, directory, from_start=from_start)
-            except UsageError as error:
-                yield OperatorFault(op.id, ("source", "path"), error.message, error.hint)
+            except (UsageError, EngineStopped) as error:
+                where = "table" if (op.connector or {}).get("type") == "postgres" else "path"
+                yield OperatorFault(op.id, ("source", where), error.message, error.hint)
             else:
                 columns |= {op.id: schema} if schema is not None else {}
                 yield from _event_time_faults(op, schema)
@@ -235,6 +238,8 @@ def _source_columns(op: Operator, directory: str, *, from_start: bool) -> pa.Sch
         schema = declared_schema(op)
     except UsageError:  # told with the graph
         return None
+    if options["type"] == "postgres" and schema is None and from_start:
+        return schema_in(look_at(KeyedTable.of(op), seconds=10), op)
     if options["type"] not in FILE_TYPES:
         return schema
     if not isinstance(options.get("path"), str):

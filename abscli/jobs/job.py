@@ -255,6 +255,40 @@ class Job:
         given |= _event_time(event_time, delay, idle, ordered)
         return self._source("generate", {"type": "generate", "columns": dict(columns), **given}, marks)
 
+    def postgres(
+        self,
+        table: str,
+        *,
+        key: str | Sequence[str],
+        url_env: str | None = None,
+        service: str | None = None,
+        schema: Mapping[str, str] | None = None,
+        columns: Sequence[str] | None = None,
+        follow: bool = False,
+        every: Duration | None = None,
+        **marks: Unpack[Marks],
+    ) -> Stream:
+        """Rows of a table of PostgreSQL, in order of a key that grows: `public.orders`, or `orders`.
+
+        key: its column, or columns, which no two rows share: what is read from then on has a greater one.
+        url_env: the environment variable with the URL of the database; service: of libpq's service file.
+        schema: types by column, of those that are wanted; None: as the table has them.
+        columns: in place of a schema, those that are wanted.
+        follow: go on with rows that come while the job runs. every: from one look for them to the next; None: a second.
+
+        Rows that are changed or deleted once they are read are not read again.
+        """
+        options = {
+            "key": [key] if isinstance(key, str) else list(key),
+            "url_env": url_env,
+            "service": service,
+            "schema": None if schema is None else dict(schema),
+            "columns": None if columns is None else list(columns),
+            **_following(follow, every),
+        }
+        given = {name: value for name, value in options.items() if value is not None}
+        return self._source("postgres", {"type": "postgres", "table": table, **given}, marks)
+
     def _source(self, name: str, connector: dict[str, Any], marks: Mapping[str, object]) -> Stream:
         line, _ = caller()
         return Stream(self._drafts, (Input(add_operator(self._drafts, Kind.SOURCE, name, connector, (), marks, line)),))
@@ -354,7 +388,7 @@ def _connector(type: str, path: str, options: Mapping[str, object]) -> dict[str,
 def _following(follow: bool, every: Duration | None) -> dict[str, object]:
     """Of a source of files, as a file says it."""
     if every is not None and not follow:
-        raise UsageError("every is of files that are followed", hint="add follow=True")
+        raise UsageError("every is of what is followed", hint="add follow=True")
     text = None if every is None else duration_text(positive_seconds("every", every))
     return {"follow": follow or None, "every": text}
 

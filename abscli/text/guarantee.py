@@ -33,7 +33,7 @@ MEANS = {
 }
 CHANGE = {
     Weakness.SOURCE_UNKNOWN: "read from a source with exact positions: text, jsonl, csv, parquet, arrow, kafka, "
-    "nexmark or generate",
+    "postgres, nexmark or generate",
     Weakness.OPERATOR_UNKNOWN: "say its kind in the job file; of another system's job, look up what that promises",
     Weakness.SINK_UNKNOWN: "write to a sink with a transaction or a key: jsonl, csv, parquet, delta or postgres",
     Weakness.POLICY: "run with --policy aligned or unaligned",

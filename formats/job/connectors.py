@@ -74,6 +74,16 @@ _CSV = Record(
     {**_CHOSEN, "schema": _types, "delimiter": _delimiter, "header": read.boolean, "nulls": _spellings}, {"path": None}
 )
 
+_TABLE_ROWS = Record(
+    {
+        "type": read.string, "table": read.string, "key": read.columns, "schema": _types, "columns": read.columns,
+        "url_env": read.string, "service": read.string, "follow": read.boolean, "every": duration,
+        "deterministic": read.boolean, "event_time": EVENT_TIME,
+    },
+    {"table": "table: public.orders", "key": "the column whose values grow from row to row: key: [id]"},
+)  # fmt: skip
+
+
 class NexmarkEvents(StrEnum):
     """The tables of NEXMark."""
 
@@ -164,6 +174,7 @@ CONNECTORS = {
         "nexmark": _NEXMARK,
         "generate": _GENERATE,
         "kafka": _READ_TOPIC,
+        "postgres": _TABLE_ROWS,
     },
     Kind.SINK: {type: Record(_FILE, {"path": None}) for type in ("jsonl", "csv", "parquet")}
     | {"postgres": Record(_TABLE, {"table": None}), "stdout": Record(_STDOUT, {}),

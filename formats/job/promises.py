@@ -43,7 +43,7 @@ def is_staged(operator: Operator) -> bool:
     return promise_of(operator) in (Promise.IDEMPOTENT, Promise.AT_LEAST_ONCE)
 
 
-_EXACT = frozenset({"text", "jsonl", "csv", "parquet", "arrow", "nexmark", "generate", "kafka"})
+_EXACT = frozenset({"text", "jsonl", "csv", "parquet", "arrow", "nexmark", "generate", "kafka", "postgres"})
 
 
 def goes_back(operator: Operator) -> bool | None:

@@ -10,7 +10,7 @@ import pytest
 
 from abscli.api import open_store
 from abscli.engine.errors import EngineStopped, JobFailed, UsageError
-from abscli.engine.sinks.postgres import database
+from abscli.engine.postgres import database
 from abscli.report.findings import Code
 from abscli.stores.native.removing.garbage import carry_out, plan_removal
 from formats.errors import Damaged, StoreInUse

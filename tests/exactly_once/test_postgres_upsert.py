@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from abscli.api import open_store
 from abscli.engine.errors import EngineStopped, JobFailed, UsageError
-from abscli.engine.sinks.postgres import database
-from abscli.engine.sinks.postgres.database import Table
+from abscli.engine.postgres import database
+from abscli.engine.postgres.database import Table
 from abscli.engine.sinks.postgres.upsert import UpsertedTable
 from abscli.engine.sinks.staged.contract import Delivery, StagedPart
 from abscli.engine.sinks.staged.deliveries import undelivered

@@ -93,6 +93,8 @@ KIND_EXAMPLES: dict[Kind, list[Any]] = {
                   {"type": "csv", "path": "p", "delimiter": ";", "header": False, "nulls": ["NA"], "columns": ["a"]},
                   {"type": "parquet", "path": "p", "columns": ["a"]}, {"type": "arrow", "path": "p"},
                   {"type": "nexmark", "events": "bid", "total": 5, "rate": 7, "seed": 3},
+                  {"type": "postgres", "table": "s.t", "key": ["id"], "schema": {"id": "int"}, "columns": ["id"],
+                   "url_env": "U", "service": "d", "follow": True, "every": "5s", "event_time": {"column": "at"}},
                   {"type": "jsonl", "path": "p",
                    "event_time": {"column": "at", "delay": "1.5s", "idle": 30, "ordered": True}}],
     Kind.SINK: [{"type": "jsonl", "path": "p", "deterministic": True}, {"type": "text", "anything": 1},

@@ -104,7 +104,9 @@ def test_sources_of_files_say_what_their_yaml_says() -> None:
     job.parquet("c.parquet", columns=["n"]).to_jsonl("out/c", id="to_c")
     job.arrow("d.arrow").to_jsonl("out/d", id="to_d")
     job.text("s3://bucket/*.txt", follow=True, every="500ms").to_jsonl("out/f", id="to_f")
-    with pytest.raises(UsageError, match="every is of files that are followed"):
+    rows = job.postgres("s.t", key="id", url_env="DB", columns=["id"], follow=True, every=2, id="rows")
+    rows.to_jsonl("out/g", id="to_g")
+    with pytest.raises(UsageError, match="every is of what is followed"):
         job.text("*.txt", every=5)
     assert [op.connector for op in job.topology.operators if op.kind is Kind.SOURCE] == [
         {"type": "csv", "path": "a.csv"},
@@ -114,6 +116,8 @@ def test_sources_of_files_say_what_their_yaml_says() -> None:
         {"type": "parquet", "path": "c.parquet", "columns": ["n"]},
         {"type": "arrow", "path": "d.arrow"},
         {"type": "text", "path": "s3://bucket/*.txt", "follow": True, "every": "500.000ms"},
+        {"type": "postgres", "table": "s.t", "key": ["id"], "url_env": "DB", "columns": ["id"], "follow": True,
+         "every": "2s"},
     ]  # fmt: skip
     assert parse_job_bytes(job.yaml().encode(), "job.yaml") == job.read()
 

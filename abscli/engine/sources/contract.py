@@ -68,11 +68,11 @@ class Source(Protocol):
 
     @property
     def silence(self) -> tuple[float, str] | None:
-        """Since when (`time.monotonic`) whoever has its input does not answer, and what is known of that; None where
-        that is not so. It goes on by itself."""
+        """Since when (`time.monotonic`) it waits for what is outside of the job, and for what: a server that does not
+        answer, or others who hold rows up. None where that is not so. It goes on by itself."""
 
     def close(self) -> None:
-        """Let go of connections. It is not read any more."""
+        """Let go of what it has open. It is not read any more."""
 
     def stop_at(self, offsets: Mapping[str, int] | None = None, *, lines: int | None = None) -> None:
         """Read no further, until it is called again. offsets: by split, the ends of lines; lines: at most so many."""

@@ -180,6 +180,10 @@ class EventTimes:
                 hint=f"name its type in the source's schema, such as {{{name}: timestamp}}",
             ) from None
 
+    def close(self) -> None:
+        """As of `Source`."""
+        self._source.close()
+
     def stop_at(self, offsets: Mapping[str, int] | None = None, *, lines: int | None = None) -> None:
         """As of `Source`."""
         self._source.stop_at(offsets, lines=lines)
@@ -187,7 +191,3 @@ class EventTimes:
     @property
     def silence(self) -> tuple[float, str] | None:
         return self._source.silence
-
-    def close(self) -> None:
-        """As of `Source`."""
-        self._source.close()

@@ -91,6 +91,9 @@ class GeneratedSource:
         """As of `Source`."""
         self._ends, self._rows = offsets, lines
 
+    def close(self) -> None:
+        """As of `Source`."""
+
     def read(self) -> pa.RecordBatch | None:
         """As of `Source`; no rows while it is ahead of its rate."""
         left = {name: count for name in self._done if (count := self._may_read(name))}
@@ -118,9 +121,6 @@ class GeneratedSource:
         if self._rows is not None:
             self._rows -= count
         return rows
-
-    def close(self) -> None:
-        """As of `Source`."""
 
     def _left(self, name: str) -> int:
         """Rows that are still to come of a split."""

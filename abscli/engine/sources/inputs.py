@@ -12,6 +12,7 @@ from abscli.engine.sources.finding import matching
 from abscli.engine.sources.fingerprints import Fingerprint, is_same
 from abscli.engine.sources.input_files import Status, path_of, statuses
 from abscli.engine.sources.making import FILE_TYPES, ROW_FILES
+from abscli.engine.sources.postgres.resumed import leaves_rows
 from formats.job.following import follows
 from formats.job.model import Kind, Operator, Topology
 from formats.native.facts import PartFacts
@@ -25,7 +26,7 @@ class LaterInput:
     """Input of a source that came after it had looked: it is not read.
 
     files: that match its path, and were not there when the job first started.
-    grown: files that are longer than what was read of them, and whose task has ended.
+    grown: files that are longer than what was read of them, and whose task has ended; or the table that is.
     """
 
     operator: str
@@ -41,7 +42,11 @@ def later_input(topology: Topology, parts: Iterable[PartFacts], directory: str) 
     parts = tuple(parts)
     _check_tables(topology, parts, directory)
     for op in topology.operators:
-        if op.kind is Kind.SOURCE and op.connector is not None and op.connector["type"] in FILE_TYPES:
+        if op.kind is Kind.SOURCE and op.connector is not None and op.connector["type"] == "postgres":
+            tables = [part for part in parts if part.operator == op.id and leaves_rows(op, part)]
+            if tables:
+                yield LaterInput(op.id, (), (op.connector["table"],))
+        elif op.kind is Kind.SOURCE and op.connector is not None and op.connector["type"] in FILE_TYPES:
             mine = [part for part in parts if part.operator == op.id and part.positions is not None]
             splits = {position.split for part in mine for position in part.positions or ()}
             files = statuses(path_of(directory, split) for split in splits)

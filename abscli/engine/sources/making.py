@@ -28,6 +28,7 @@ from abscli.engine.sources.kafka.source import KafkaSource
 from abscli.engine.sources.kafka.topics import refuse_others
 from abscli.engine.sources.line_files import LineFiles
 from abscli.engine.sources.parquet import ParquetRows
+from abscli.engine.sources.postgres.source import PostgresSource
 from abscli.engine.sources.row_files import OpenRowFile, RowFilesSource, kept_schema
 from abscli.engine.sources.splits import FromSplits, Splits
 from abscli.engine.sources.text import LINES, TextSource
@@ -39,7 +40,7 @@ from formats.view import Position
 
 ROW_FILES: dict[str, OpenRowFile] = {"parquet": ParquetRows, "arrow": open_arrow}
 FILE_TYPES = ("text", "jsonl", "csv", *ROW_FILES)
-SOURCE_TYPES = (*FILE_TYPES, "nexmark", "generate", "kafka")
+SOURCE_TYPES = (*FILE_TYPES, "nexmark", "generate", "kafka", "postgres")
 
 
 def declared_schema(operator: Operator, kept: dict[str, str] | None = None) -> pa.Schema | None:
@@ -141,6 +142,8 @@ def _plain(
     if kind == "kafka":
         refuse_others(operator, positions or ())
         return KafkaSource(operator, directory, task, positions, others, Rows(operator, connector, task, failures))
+    if kind == "postgres":
+        return PostgresSource(operator, task, positions, connector)
     if positions is not None:
         refuse_strangers(operator, directory, positions)
     splits: list[str] = []

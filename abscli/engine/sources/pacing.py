@@ -77,6 +77,10 @@ class PacedSource:
             self._pause = batch.slice(0, 0)
         return batch
 
+    def close(self) -> None:
+        """As of `Source`."""
+        self._source.close()
+
     def stop_at(self, offsets: Mapping[str, int] | None = None, *, lines: int | None = None) -> None:
         """As of `Source`, until the next step."""
         self._source.stop_at(offsets, lines=lines)
@@ -84,7 +88,3 @@ class PacedSource:
     @property
     def silence(self) -> tuple[float, str] | None:
         return self._source.silence
-
-    def close(self) -> None:
-        """As of `Source`."""
-        self._source.close()

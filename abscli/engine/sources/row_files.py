@@ -62,7 +62,7 @@ class RowFilesSource(FromSplits):
 
     @property
     def connector(self) -> dict[str, str]:
-        return {_COLUMNS: base64.b64encode(self._schema.serialize()).decode()}
+        return keep_schema(self._schema)
 
     def read(self) -> pa.RecordBatch | None:
         """As of `Source`."""
@@ -159,6 +159,11 @@ def plain_types(schema: pa.Schema) -> pa.Schema:
     """Its columns without metadata, and with values in place of dictionaries."""
     kinds = [(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in schema]
     return pa.schema([pa.field(name, kind) for name, kind in kinds])
+
+
+def keep_schema(schema: pa.Schema) -> dict[str, str]:
+    """Columns, as an epoch keeps them."""
+    return {_COLUMNS: base64.b64encode(schema.serialize()).decode()}
 
 
 def kept_schema(connector: dict[str, str], where: str) -> pa.Schema:

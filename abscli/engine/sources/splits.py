@@ -127,5 +127,6 @@ class FromSplits(ABC):
         """As of `Source`."""
         self.splits.stop_at(offsets, lines=lines)
 
-    def close(self) -> None:  # noqa: B027 - files are closed as they end
-        """As of `Source`."""
+    def close(self) -> None:
+        """As of `Source`: a file that is open goes with its reader."""
+        self.splits.stop_at({})

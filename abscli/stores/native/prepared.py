@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from abscli.engine.sinks.postgres.database import Table
+from abscli.engine.postgres.database import Table
 from abscli.engine.sinks.postgres.epochs import holding, prepared, prepared_at
 from abscli.engine.sinks.postgres.tables import end
 from formats.job.model import Kind
 from formats.native.store import NativeStore
 
 if TYPE_CHECKING:
-    from abscli.engine.sinks.postgres.database import Connection
+    from abscli.engine.postgres.database import Connection
 
 SECONDS = 5.0
 """How long a database that does not answer is waited for."""

@@ -11,13 +11,13 @@ import io
 from collections.abc import Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
-from abscli.engine.sinks.postgres.database import Table
+from abscli.engine.postgres.database import Table, identifier
 from formats.native.transactions import Transaction, transaction_of
 
 if TYPE_CHECKING:
     from psycopg import sql
 
-    from abscli.engine.sinks.postgres.database import Connection
+    from abscli.engine.postgres.database import Connection
 
 PIECE = 1 << 20
 LOCK_TIMEOUT = "60s"
@@ -39,8 +39,8 @@ class Epochs:
 
         self.table = table
         self._job = job
-        self._name: sql.Composable = _identifier(table, NAME)
-        self._writers: sql.Composable = _identifier(table, WRITERS)
+        self._name: sql.Composable = identifier(table, NAME)
+        self._writers: sql.Composable = identifier(table, WRITERS)
 
     def create(self, connection: Connection) -> None:
         """Make the table, if it is not there."""
@@ -138,7 +138,7 @@ def columns_of(file: IO[bytes]) -> list[str]:
 
 def target(table: Table) -> sql.Composable:
     """The sink's table, quoted."""
-    return _identifier(table, table.name)
+    return identifier(table, table.name)
 
 
 def prepared(connection: Connection) -> dict[str, Transaction]:
@@ -170,12 +170,6 @@ def holding(connection: Connection, table: Table, job: str) -> Iterator[bool]:
     finally:
         if is_held:
             connection.execute("select pg_advisory_unlock_all()")
-
-
-def _identifier(table: Table, name: str) -> sql.Composable:
-    from psycopg import sql
-
-    return sql.Identifier(table.schema, name) if table.schema else sql.Identifier(name)
 
 
 def _key(part: Transaction) -> tuple[object, ...]:

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 from abscli.engine.errors import EngineStopped
-from abscli.engine.sinks.postgres.database import Table, until_it_answers
+from abscli.engine.postgres.database import Table, until_it_answers
 from abscli.engine.sinks.postgres.epochs import lock
 from formats.errors import StoreInUse
 
 if TYPE_CHECKING:
-    from abscli.engine.sinks.postgres.database import Connection
+    from abscli.engine.postgres.database import Connection
 
 PATIENCE = 2.0
 """Seconds in which another job that has a table may let go of it."""

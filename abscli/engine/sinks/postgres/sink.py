@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING
 import msgspec
 
 from abscli.engine.errors import JobFailed
-from abscli.engine.sinks.postgres.database import Table
+from abscli.engine.postgres.database import Table
 from abscli.engine.sinks.postgres.epochs import LOCK_TIMEOUT, Epochs, columns_of, copy_rows, prepared, target
 from abscli.engine.sinks.staging import StagingSink
 from formats.job.model import Operator
@@ -21,7 +21,7 @@ from formats.scratch import scratch
 from formats.storage.pieces import WHOLE
 
 if TYPE_CHECKING:
-    from abscli.engine.sinks.postgres.database import Connection
+    from abscli.engine.postgres.database import Connection
 
 
 

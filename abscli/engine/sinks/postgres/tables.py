@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from abscli.engine.errors import UsageError
-from abscli.engine.sinks.postgres.database import Table
+from abscli.engine.postgres.database import Table
 from abscli.engine.sinks.postgres.epochs import Epochs, prepared, target
 from abscli.engine.sinks.postgres.holding import Holding
 from abscli.engine.sinks.promises import Promises
@@ -28,7 +28,7 @@ from formats.native.store import NativeStore
 from formats.native.transactions import Transaction, transaction_of
 
 if TYPE_CHECKING:
-    from abscli.engine.sinks.postgres.database import Connection
+    from abscli.engine.postgres.database import Connection
 
 
 @dataclass(frozen=True, slots=True)

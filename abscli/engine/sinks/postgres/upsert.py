@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from typing import IO, TYPE_CHECKING
 
 from abscli.engine.errors import EngineStopped, JobFailed, UsageError
-from abscli.engine.sinks.postgres.database import Table
+from abscli.engine.postgres.database import Table
 from abscli.engine.sinks.postgres.epochs import LOCK_TIMEOUT, Epochs, columns_of, copy_rows, target
 from abscli.engine.sinks.postgres.holding import Holding
 from abscli.engine.sinks.staged.contract import Delivery
@@ -21,7 +21,7 @@ from formats.ids import EpochId
 if TYPE_CHECKING:
     from psycopg import sql
 
-    from abscli.engine.sinks.postgres.database import Connection
+    from abscli.engine.postgres.database import Connection
 
 STAGE = "abs_rows"
 ORDER = "abs_row_number"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from abscli.engine.postgres.database import Table
 from abscli.engine.sinks.places import place_of
-from abscli.engine.sinks.postgres.database import Table
 from abscli.engine.sinks.postgres.upsert import UpsertedTable
 from abscli.engine.sinks.staged.contract import Target
 from abscli.engine.sinks.staged.delta import DeltaSink

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from abscli.engine.errors import EngineError
-from abscli.engine.sinks.postgres.database import Table
+from abscli.engine.postgres.database import Table
 from abscli.engine.sinks.postgres.epochs import Epochs, prepared
 from abscli.report.findings import Code, Finding
 from abscli.stores.native.prepared import SECONDS, left_transactions, tables_of
@@ -17,7 +17,7 @@ from formats.native.store import NativeStore
 from formats.native.transactions import transaction_of
 
 if TYPE_CHECKING:
-    from abscli.engine.sinks.postgres.database import Connection
+    from abscli.engine.postgres.database import Connection
 
 Due = tuple[int, TaskId, SinkFile]
 """An epoch, and a part in a transaction that it names."""

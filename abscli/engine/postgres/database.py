@@ -1,5 +1,5 @@
-"""A table that a sink writes, and the way to it: passwords come from the environment or a service file, never from a
-job, and go into no message."""
+"""A table that an operator writes or reads, and the way to it: passwords come from the environment or a service file,
+never from a job, and go into no message."""
 
 from __future__ import annotations
 
@@ -14,30 +14,39 @@ from formats.job.model import Operator
 
 if TYPE_CHECKING:
     import psycopg
+    from psycopg import sql
 
     Connection = psycopg.Connection[tuple[object, ...]]
 
 SECONDS = 60.0
 """How long a server that does not answer is waited for: it may be starting again."""
 T = TypeVar("T")
+_MEANWHILE = {"sink": "what is staged waits for it"}
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A sink's table. url_env: the variable with the URL of its database; service: of libpq's service file; with
-    neither, libpq's own variables say where it is. schema: None for where the database looks first."""
+    """An operator's table. url_env: the variable with the URL of its database; service: of libpq's service file; with
+    neither, libpq's own variables say where it is. schema: None for where the database looks first. role: what the
+    operator is."""
 
     operator: str
     name: str
     schema: str | None
     url_env: str | None
     service: str | None
+    role: str = "sink"
 
     @classmethod
     def of(cls, operator: Operator) -> Table:
         """That of a sink of type `postgres`."""
         options = operator.connector or {}
         return cls(operator.id, options["table"], options.get("schema"), options.get("url_env"), options.get("service"))
+
+    @property
+    def owner(self) -> str:
+        """What messages call whose it is."""
+        return f"{self.role} {self.operator}"
 
     @property
     def title(self) -> str:
@@ -53,7 +62,7 @@ class Table:
             import psycopg
         except ImportError:
             raise UsageError(
-                f"sink {self.operator} writes to PostgreSQL, and psycopg is not installed",
+                f"{self.owner} is of PostgreSQL, and psycopg is not installed",
                 hint="pip install 'abscli[postgres]'",
             ) from None
         url = ""
@@ -61,7 +70,7 @@ class Table:
             url = os.environ.get(self.url_env, "")
             if not url:
                 raise UsageError(
-                    f"sink {self.operator}: the environment variable {self.url_env} is not set here",
+                    f"{self.owner}: the environment variable {self.url_env} is not set here",
                     hint="it holds the URL of the database, for the driver and every worker",
                 )
         more: dict[str, Any] = {} if self.service is None else {"service": self.service}
@@ -71,7 +80,7 @@ class Table:
             # What it says of a URL that cannot be read has pieces of that, of which one may be a password.
             where = f"what {self.url_env} holds" if self.url_env else "what libpq's variables hold"
             raise UsageError(
-                f"sink {self.operator}: {where} is no URL of a database", hint="postgresql://user@host/database"
+                f"{self.owner}: {where} is no URL of a database", hint="postgresql://user@host/database"
             ) from None
 
     def ask(self, question: Callable[[Connection], T], *, seconds: float | None = None) -> T:
@@ -94,7 +103,7 @@ class Table:
             return question(connection)
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
             if connection.closed or isinstance(error, _going_away()):
-                raise Unreachable(_line(error)) from None
+                raise Unreachable(first_line(error)) from None
             raise
 
     def reach(self) -> Connection:
@@ -105,8 +114,15 @@ class Table:
             import psycopg
 
             if isinstance(error, psycopg.OperationalError):
-                raise Unreachable(_line(error)) from None
+                raise Unreachable(first_line(error)) from None
             raise
+
+
+def identifier(table: Table, name: str) -> sql.Composable:
+    """A name beside the table, or its own, quoted."""
+    from psycopg import sql
+
+    return sql.Identifier(table.schema, name) if table.schema else sql.Identifier(name)
 
 
 def until_it_answers(table: Table, question: Callable[[], T], *, seconds: float | None = None) -> T:
@@ -117,9 +133,10 @@ def until_it_answers(table: Table, question: Callable[[], T], *, seconds: float 
             return question()
         except Unreachable as error:
             if time.monotonic() > deadline:
+                left = _MEANWHILE.get(table.role, "then go on with --resume")
                 raise EngineStopped(
-                    f"sink {table.operator}: the database of {table.title} does not answer: {error}",
-                    hint="start it again; what is staged waits for it",
+                    f"{table.owner}: the database of {table.title} does not answer: {error}",
+                    hint=f"start it again; {left}",
                 ) from None
             time.sleep(0.1)
 
@@ -135,6 +152,7 @@ def _going_away() -> tuple[type[Exception], ...]:
     return errors.AdminShutdown, errors.CrashShutdown, errors.CannotConnectNow, errors.TooManyConnections
 
 
-def _line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """Of what the database says."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
