@@ -29,8 +29,8 @@ import pyarrow.parquet as pq
 
 from abscli.engine import build
 from abscli.engine.job import JobOptions, run_job
+from abscli.engine.postgres.database import Table
 from abscli.engine.sinks.part_files import PART_FILES, PartFile
-from abscli.engine.sinks.postgres.database import Table
 from abscli.engine.sinks.postgres.epochs import columns_of, copy_rows, target
 from formats.job.model import Edge, Kind, Operator, Partition, Topology
 from formats.native.facts import SinkFile
