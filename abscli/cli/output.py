@@ -76,6 +76,12 @@ def emit_marked(text: str) -> None:
     emit_text(coloured(text) if colour(sys.stdout) else text)
 
 
+def emptied() -> None:
+    """Empties the terminal that stdout is; of anything else nothing."""
+    if stdout().isatty():
+        _write(b"\x1b[2J\x1b[H")
+
+
 def emit_text(text: str) -> None:
     """Text for people, ending in one newline; what stdout's encoding lacks is escaped."""
     encoding = getattr(stdout(), "encoding", None) or "utf-8"

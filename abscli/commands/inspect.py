@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 REFRESH = 1.0
 """Seconds between two looks of --watch."""
 
-CLEAR = "\x1b[2J\x1b[H"
-"""Empties a terminal."""
-
 EXAMPLES = (
     ("abs inspect snapshots", "The epochs of a store: status, missing tasks, sizes, durations."),
     ("abs inspect snapshots@latest", "The operators, channels, logs and positions of the newest complete epoch."),
@@ -121,7 +118,7 @@ def inspect(
     exit 2, naming them.
     """
     from abscli.api import open_directory
-    from abscli.cli.output import emit_json, emit_marked, emit_ndjson, note, plain_ascii, width
+    from abscli.cli.output import emit_json, emit_marked, emit_ndjson, emptied, note, plain_ascii, width
     from abscli.text.inspect_page import EpochPage, epoch_json, items, store_json
     from formats.errors import NotFound
 
@@ -179,7 +176,9 @@ def inspect(
                 else system.store_text(page, width=columns, ascii=ascii)
             )
             if shown != (shown := text):
-                emit_marked((CLEAR if watch and sys.stdout.isatty() else "") + text)
+                if watch:
+                    emptied()
+                emit_marked(text)
         else:
             result = epoch_json(one) if one else store_json(page)
             if not watch or shown != (shown := repr(result)):

@@ -226,7 +226,7 @@ def _of_depth(depth: Depth) -> dict[str, Grid | list[tuple[str, Grid]]]:
         Column("Skew by task", "times", lambda one: one.skew_tasks, "rows of the largest to the median"),
         Column("Largest", "text", _largest_piece),
         Column("Largest key", "text", lambda one: None if one.largest is None else
-               f"{one.largest[0]} ({_unbroken(size(one.largest[1]))})"),
+               _measured("{} ({})", one.largest[0], size(one.largest[1]))),
         Column("Known by", "text", lambda one: one.how),
     ), depth.states, row=lambda one: (None, False, one.unknown))  # fmt: skip
     channels = grid("channels-table", (
@@ -260,18 +260,18 @@ def _of_depth(depth: Depth) -> dict[str, Grid | list[tuple[str, Grid]]]:
     }  # fmt: skip
 
 
-def _largest_piece(state: StateLine) -> str | None:
+def _largest_piece(state: StateLine) -> Markup | None:
     if not state.pieces or state.pieces_count < 2:
         return None
     one = state.pieces[0]
     amount = size(one.bytes) if one.bytes is not None else f"{number(one.rows)} rows"
     of = f" of task {one.subtask}" if state.by == "key group" else ""
-    return f"{state.by} {one.number}{of}: {_unbroken(amount)}"
+    return _measured("{}: {}", f"{state.by} {one.number}{of}", amount)
 
 
-def _unbroken(amount: str) -> str:
-    """A number that stays in a line with its unit."""
-    return amount.replace(" ", "\u00a0")
+def _measured(form: str, text: str, amount: str) -> Markup:
+    """A text with an amount whose number stays in a line with its unit."""
+    return Markup(form).format(clean(text), amount.replace(" ", "\u00a0"))
 
 
 def _kept(channels: ChannelsLine) -> str | None:

@@ -6,10 +6,11 @@ comma. So a flipped, added or removed byte anywhere in the file is found, and `j
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import secrets
-from collections.abc import Iterable
-from typing import Annotated, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -276,6 +277,10 @@ class ScheduleFacts(msgspec.Struct, frozen=True):
     steps: str
 
 
+_task: Final[Callable[[str], TaskId]] = functools.lru_cache(1 << 14)(TaskId.parse)
+"""The same names come in every epoch."""
+
+
 class PartFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     """`epochs/<n>/<attempt id>/parts/<operator>/<subtask>/ack.json`: one task's part is durable.
 
@@ -316,7 +321,7 @@ class PartFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def task(self) -> TaskId:
         """Whose part it is."""
-        return TaskId.parse(self.task_name)
+        return _task(self.task_name)
 
     @property
     def operator(self) -> str:

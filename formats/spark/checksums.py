@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import zlib
 
 import msgspec
@@ -21,8 +22,9 @@ def check_hadoop_crc(data: bytes, crc: bytes, path: str) -> None:
         sums = len(crc) // 4 - 2
         message = f"has {len(data)} bytes, {chunks} chunks of {chunk}; its Hadoop checksum file has {sums} sums"
         raise Damaged(message, path=path, hint="it was cut short, or changed after it was written")
-    for i in range(chunks):
-        if zlib.crc32(data[i * chunk : (i + 1) * chunk]) != int.from_bytes(crc[8 + 4 * i : 12 + 4 * i], "big"):
+    view = memoryview(data)
+    for i, due in enumerate(struct.unpack(f">{chunks}I", crc[8:])):
+        if zlib.crc32(view[i * chunk : (i + 1) * chunk]) != due:
             end = min((i + 1) * chunk, len(data)) - 1
             message = f"bytes {i * chunk} to {end} do not have the CRC32 that its Hadoop checksum file says"
             raise ChecksumMismatch(message, path=path, hint="it was changed after it was written")

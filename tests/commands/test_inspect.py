@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import pty
+import select
 import shutil
 import subprocess
 import sys
+import time
 from functools import partial
 from pathlib import Path
 
@@ -39,6 +43,7 @@ def own(store: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(store, tmp_path / "own"))
 
 
+ABS = [sys.executable, "-c", "import sys; from abscli.cli.main import main; sys.exit(main())"]
 run = partial(run_command, "inspect")
 result = partial(result_of, "inspect")
 
@@ -329,9 +334,35 @@ def test_inspect_as_json_imports_nothing_heavy(store: Path) -> None:
     assert done.stderr.strip() == "[]"
 
 
+def test_watching_empties_the_terminal_when_there_is_something_else_to_show(own: Path) -> None:
+    ours, theirs = pty.openpty()
+    args = [*ABS, "inspect", str(own.with_name("late")), "--watch"]
+    environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "80"}
+    with subprocess.Popen(args, stdout=theirs, stderr=theirs, stdin=theirs, env=environment) as watch:
+        try:
+            os.close(theirs)
+            assert "waiting for it" in shown_until(ours, "waiting for it")
+            own.rename(own.with_name("late"))
+            page = shown_until(ours, "Latest complete")
+            assert page.count("\x1b[2J\x1b[HStore") == 1
+            assert "\\x1b" not in page
+        finally:
+            watch.kill()
+            os.close(ours)
+
+
+def shown_until(terminal: int, words: str) -> str:
+    """What a terminal shows until it has these words."""
+    shown, ends = "", time.monotonic() + 120
+    while words not in shown:
+        assert time.monotonic() < ends, shown
+        if select.select([terminal], [], [], 1.0)[0]:
+            shown += os.read(terminal, 1 << 16).decode(errors="replace")
+    return shown
+
+
 def test_watching_ends_when_nobody_reads(store: Path) -> None:
-    abs_ = [sys.executable, "-c", "import sys; from abscli.cli.main import main; sys.exit(main())"]
-    args = [*abs_, "inspect", str(store), "--watch", "-o", "ndjson"]
+    args = [*ABS, "inspect", str(store), "--watch", "-o", "ndjson"]
     with subprocess.Popen(args, stdout=subprocess.PIPE, bufsize=0) as watch:
         try:
             assert watch.stdout is not None

@@ -111,6 +111,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 RUN = (
+    "abs run job.yaml --store snapshots --engine inline",
     "abs run job.yaml --store snapshots --state-memory 500M",
     "abs run job.yaml --store snapshots --engine inline --trace trace.jsonl",
     "abs simulate --check trace.jsonl",
@@ -170,7 +171,7 @@ def prints_what_is_shown(command: Command, folder: Path) -> list[str]:
     return printed
 
 
-@pytest.mark.parametrize("text", RUN[:4])
+@pytest.mark.parametrize("text", RUN[:5])
 def test_the_readme_s_job_does_what_is_shown(job: Path, text: str) -> None:
     once = the(text)
     if " run " in text:
@@ -185,7 +186,7 @@ def test_the_readme_s_job_does_what_is_shown(job: Path, text: str) -> None:
 def test_a_job_gets_more_tasks_as_it_is_shown(tmp_path: Path) -> None:
     write_word_count(tmp_path)
     assert not run(Command(0, "abs run job.yaml --store snapshots --engine inline --quiet > out.txt"), tmp_path)
-    more = the(RUN[4])
+    more = the("abs run job.yaml --store snapshots --resume --parallelism counts=7 --parallelism printed=7")
     more.text += " --engine inline"
     prints_what_is_shown(more, tmp_path)
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace as changed
 
 from abscli.pages.html import html_of
 from abscli.pages.store_report import store_report
+from formats.statistics import Large
 from tests.pages.test_page import HOSTILE, replace_text
 from tests.support.browser import Page, browser
 from tests.support.pages import gathered
@@ -110,3 +113,19 @@ def test_names_that_would_do_harm_do_none(tmp_path: Path) -> None:
         assert page.requests == [file.resolve().as_uri()]
         assert page.evaluate("JSON.parse(document.getElementById('facts').textContent).job.includes('<script>')")
         assert page.evaluate("document.images.length") == 0
+
+
+def test_long_names_widen_no_page(tmp_path: Path) -> None:
+    name = "x" * 300
+    file = tmp_path / "report.html"
+    facts = gathered(100, 5, names=(f"a{name}", f"b{name}", f"c{name}"), job=name, path=name, message=name)
+    assert facts.statistics is not None
+    key = (Large(300, name, 1),)
+    facts = replace(facts, statistics=[changed(one, largest_keys=key) for one in facts.statistics])
+    file.write_bytes(html_of(replace_text(store_report(facts), name)))
+    with Page(tmp_path / "profile") as page:
+        page.open(file)
+        assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+        wide = page.evaluate("[...document.querySelectorAll('#states-table td')].map((cell) => cell.offsetWidth)")
+        assert max(wide) < 800
+        assert "300\u00a0B" in page.evaluate("document.getElementById('states-table').textContent")

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 
 from abscli.engine.errors import UsageError
-from abscli.engine.sources.input_files import fits, is_uri, matching_files, path_of
+from abscli.engine.sources.input_files import fitting, is_uri, matching_files, path_of
 from formats.errors import UnsafePath
 from formats.job.model import Operator
 from formats.view import Position
@@ -35,10 +35,12 @@ def refuse_strangers(operator: Operator, directory: str, positions: Iterable[Pos
     """UnsafePath for a split that a store names and the job's source does not: a store must not choose what is read."""
     assert operator.connector is not None
     pattern = operator.connector["path"]
-    for position in positions:
-        path = path_of(directory, position.split)
+    splits = [position.split for position in positions]
+    own = fitting(splits, pattern, directory)
+    for split in splits:
+        path = path_of(directory, split)
         # A file that is gone is told when it is opened; servers that a store names are asked nothing.
-        if not fits(position.split, pattern, directory) and (is_uri(path) or os.path.lexists(path)):
+        if split not in own and (is_uri(path) or os.path.lexists(path)):
             raise UnsafePath(
                 f"the epoch has a position in it, and the source {operator.id} of the job file, {pattern!r}, does not "
                 "name it",

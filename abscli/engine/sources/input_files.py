@@ -99,13 +99,19 @@ def matching_files(pattern: str, directory: str) -> dict[str, Status]:
     return {path: stands for path, stands in status.items() if stands is not None}
 
 
-def fits(split: str, pattern: str, directory: str) -> bool:
-    """Whether a pattern names a split; of URIs, without asking anybody."""
-    pattern = local_name(pattern)
-    if is_uri(split) and is_uri(pattern):
-        (root, key), (own, wanted) = _parted(split), _parted(pattern)
-        return root == own and _fits(key.split("/"), wanted.split("/"))
-    return not is_uri(split) and split in glob.glob(pattern, root_dir=directory, recursive=True)
+def fitting(splits: Iterable[str], pattern: str, directory: str) -> set[str]:
+    """Those of the splits that a pattern names; of URIs, without asking anybody."""
+    splits, pattern = set(splits), local_name(pattern)
+    if not is_uri(pattern):
+        there = {split for split in splits if not is_uri(split)}
+        return there.intersection(glob.iglob(pattern, root_dir=directory, recursive=True)) if there else set()
+    own, wanted = _parted(pattern)
+    fits = set()
+    for split in filter(is_uri, splits):
+        root, key = _parted(split)
+        if root == own and _fits(key.split("/"), wanted.split("/")):
+            fits.add(split)
+    return fits
 
 
 def status_of(path: str) -> Status | None:

@@ -26,6 +26,10 @@ _DTYPES: dict[str, Any] = {
     "double": np.float64,
 }
 
+LONG = 64
+"""Bytes of a value on average from which on values are copied one by one: an index of their bytes takes eight times
+their room."""
+
 
 class Rows(Places):
     """Rows whose columns can be had as arrays."""
@@ -100,6 +104,11 @@ class Rows(Places):
     def _gather(self, values: Values) -> tuple[NDArray[np.uint8], Ints]:
         """The bytes that the values point to, end to end, and where each ends."""
         ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(values.size)])
+        if ends[-1] > LONG * len(values.size):
+            view = self.data.data
+            starts = values.start.tolist()
+            pieces = [view[at : at + size] for at, size in zip(starts, values.size.tolist(), strict=True)]
+            return np.frombuffer(b"".join(pieces), np.uint8), ends
         # Where each byte of the result lies: byte after byte, and from one value to the next a leap to its start.
         index = np.arange(ends[-1]) + np.repeat(values.start - ends[:-1], values.size)
         return self.data[index], ends
