@@ -1,5 +1,5 @@
-"""NEXMark's queries as they are shipped: their rows are those of DuckDB over the same events, each once, whatever number
-of tasks, kills and lost workers."""
+"""NEXMark's queries as they are shipped: they show what DuckDB answers over the same events, each row once, with any
+number of tasks, through kills and losses of workers."""
 
 from __future__ import annotations
 

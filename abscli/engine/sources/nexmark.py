@@ -101,8 +101,8 @@ def _auctions(events: Numbers, dice: Dice, rate: float) -> list[pa.Array]:
     initial = _price(dice)
     reserve = initial + _price(dice)
     # On average an auction is open until as many others have begun as are in flight.
-    horizon = int(AUCTIONS_IN_FLIGHT * EVENTS // AUCTIONS * 1_000_000 / rate)
-    expires = _micros(events, rate) + 1000 + dice.below(max(1, 2 * horizon))
+    horizon = int(AUCTIONS_IN_FLIGHT * EVENTS // AUCTIONS * 1000 / rate)
+    expires = _micros(events, rate) + (1 + dice.below(max(1, 2 * horizon))) * 1000
     name = dice.letters(3 + dice.below(17))
     description = dice.letters(3 + dice.below(97))
     extra = _extra(dice, AUCTION_BYTES - (48 + _sizes(name) + _sizes(description)))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -103,6 +104,10 @@ def test_times_are_those_of_events_and_sizes_those_of_the_published_generator() 
     assert times[0] == nexmark.BASE_TIME
     assert times[-1] == nexmark.BASE_TIME + 9999 * 100 // 1000 * 1000
     assert all(row["expires"] > row["date_time"] for row in auctions.to_pylist())
+    assert (auctions.column("expires").cast(pa.int64()).to_numpy() % 1000 == 0).all(), "whole milliseconds"
+    # On average an auction is open while as many others begin as are in flight: 1,666 events.
+    lengths = pc.subtract(auctions.column("expires"), auctions.column("date_time")).cast(pa.int64()).to_numpy()
+    assert np.mean(lengths) == pytest.approx(166_600, rel=0.1)
     assert np.mean([32 + len(text) for text in bids.column("extra").to_pylist()]) == pytest.approx(100, abs=2)
     sizes = [48 + sum(len(row[name]) for name in ("item_name", "description", "extra")) for row in auctions.to_pylist()]
     assert np.mean(sizes) == pytest.approx(500, abs=10)
