@@ -47,6 +47,16 @@ def test_its_rows_are_those_of_duckdb(query: str, tasks: int, answers: dict[str,
     assert shown(query, tmp_path / "out" / "shown") == answers[query]
 
 
+@pytest.mark.parametrize("query", ["q4", "q5", "q7", "q8"])
+def test_events_out_of_order_change_nothing(query: str, answers: dict[str, Rows], tmp_path: Path) -> None:
+    """A thousand events are a tenth of a second."""
+    event_time = {"column": "date_time", "delay": "100ms"}
+    topology = query_job(query, EVENTS, out_of_order=1000, event_time=event_time)
+    options = inline(PLACE, sinks_in=str(tmp_path / "out"), interval=0.05)
+    assert run_job(topology, str(tmp_path / STORE), options).finished
+    assert shown(query, tmp_path / "out" / "shown") == answers[query]
+
+
 def test_the_answers_have_rows_to_be_wrong_about(answers: dict[str, Rows]) -> None:
     """An empty answer would be right of a job that shows nothing."""
     assert {query: len(rows) for query, rows in answers.items()} == {

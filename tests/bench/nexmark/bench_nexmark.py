@@ -2,16 +2,16 @@
 seconds of processor.
 
     python -m tests.bench.nexmark.bench_nexmark [--queries q0,q1,...] [--events 2000000] [--rounds 3] [--cores 2]
-        [--systems abs,flink,spark] [--interval 1] [--stretches 10] [--backend hashmap]
+        [--systems abs,flink,spark,inline] [--interval 1] [--stretches 10] [--backend hashmap]
 
 All read the same events from Parquet files and write JSON lines into files, exactly-once, with an epoch, checkpoint or
 batch a second, on as many cores; they alternate, and figures are medians. A row is one of the tables that the query
-reads. Seconds are those of the job, without the start of a JVM; those of processor are with it, of all processes.
-The answers are counted and summed, and have to be DuckDB's.
+reads. Seconds are those of the job, without the start of a JVM; those of processor are of all processes, less what a
+run with a thousand events takes. The answers are counted and summed, and have to be DuckDB's.
 
 What differs: abs and Flink have two files a table, which their tasks read side by side; Spark, whose batches are files,
-one for each of --stretches. abs is on Spark, in one worker process a core. Flink's q4 puts out each change of an
-average, as lines of text, as it has no other sink in files for it; Spark has no q4.
+one for each of --stretches. abs is on Spark, in one worker process a core; as `inline` it is one process. Flink's q4
+puts out each change of an average, as lines of text, as it has no other sink in files for it; Spark has no q4.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
@@ -50,6 +51,9 @@ READS = {"q3": ("person", "auction"), "q4": ("auction", "bid"), "q8": ("person",
 
 SUMMED = {"q3": "id", "q4": "average", "q5": "num", "q8": "id"}
 """A column of each answer, `price` of others."""
+
+OURS = {"abs": "spark", "inline": "inline"}
+"""Our engines."""
 
 SPARK_RAN = re.compile(rb"ran for ([0-9.]+) s in (\d+) batches")
 
@@ -74,15 +78,15 @@ def write_events(folder: Path, events: int, stretches: int) -> None:
             writer.close()
 
 
-def run_ours(query: str, events: Path, folder: Path, cores: int, interval: float) -> float:
+def run_ours(engine: str, query: str, events: Path, folder: Path, cores: int, interval: float) -> float:
     """Seconds of a run in a process of its own."""
     code = "from tests.bench.nexmark.bench_nexmark import ours; import sys; ours(*sys.argv[1:])"
-    command = [sys.executable, "-c", code, query, str(events), str(folder), str(cores), str(interval)]
+    command = [sys.executable, "-c", code, engine, query, str(events), str(folder), str(cores), str(interval)]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     return float(done.stdout.split()[-1])
 
 
-def ours(query: str, events: str, folder: str, cores: str, interval: str) -> None:
+def ours(engine: str, query: str, events: str, folder: str, cores: str, interval: str) -> None:
     """One run, as the process that measures it. Prints its seconds."""
     from abscli.engine.drivers.spark import start_context
     from abscli.engine.job import JobOptions, run_job
@@ -97,14 +101,16 @@ def ours(query: str, events: str, folder: str, cores: str, interval: str) -> Non
             op = msgspec.structs.replace(op, connector=connector)
         operators.append(op)
     topology = msgspec.structs.replace(topology, operators=tuple(operators))
-    context = start_context(f"local[{cores}]")
+    context = start_context(f"local[{cores}]") if engine == "spark" else None
     options = JobOptions(
-        str(PLACE), "job.py", context=context, workers=int(cores), interval=float(interval), sinks_in=folder
-    )
+        str(PLACE), "job.py", engine=engine, context=context, workers=int(cores), interval=float(interval),
+        sinks_in=folder,
+    )  # fmt: skip
     began = time.monotonic()
     assert run_job(topology, f"{folder}/store", options).finished
     print(time.monotonic() - began)
-    context.stop()
+    if context is not None:
+        context.stop()
 
 
 def run_spark(query: str, events: Path, folder: Path, cores: int, interval: float) -> float:
@@ -155,6 +161,40 @@ def flink_classes(folder: Path) -> str:
     return compiled(folder, "NexmarkJob.java", more=more)
 
 
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """root: a folder for runs; classes: Flink's class path."""
+
+    root: Path
+    classes: str
+    cores: int
+    interval: float
+    backend: str
+
+    def run(self, system: str, query: str, events: Path) -> tuple[float, float]:
+        """Seconds of the job, and seconds of processor of all its processes; what is wrong with its rows is printed."""
+        folder = self.root / "run"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        before = processor_seconds()
+        out = folder / ("shown" if system in OURS else "out")
+        match system:
+            case "abs" | "inline":
+                seconds = run_ours(OURS[system], query, events / "halves", folder, self.cores, self.interval)
+            case "flink":
+                seconds = flink_sql.run(
+                    self.classes, query, events / "halves", out, self.cores, self.interval, self.backend
+                )
+            case _:
+                seconds = run_spark(query, events / "stretches", folder, self.cores, self.interval)
+        used = processor_seconds() - before
+        count, total = right(query, events)
+        answer = answered(query, shown(query, system, out))
+        if answer[0] != count or abs(answer[1] - float(total)) > 1e-9 * abs(float(total)):
+            print(f"  {query} on {system} is not right: {answer}, and DuckDB has {count, total}", flush=True)
+        return seconds, used
+
+
 def processor_seconds() -> float:
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
@@ -181,42 +221,32 @@ def main() -> None:
                 classes = flink_classes(Path(root) / "classes")
             except pytest.skip.Exception as reason:
                 sys.exit(f"no Flink: {reason}")
+        small = Path(root) / "small"
+        write_events(small, 1000, 2)
+        bench = Bench(Path(root), classes, asked.cores, asked.interval, asked.backend)
+        starts = {system: bench.run(system, "q0", small)[1] for system in systems}
+        each = ", ".join(f"{system} {used:.1f} s" for system, used in starts.items())
+        print(f"of processor, to start: {each}", flush=True)
         for query in asked.queries.split(","):
             rows = sum(nexmark.rows_among(asked.events, table) or 0 for table in READS.get(query, ("bid",)))
-            count, total = right(query, events)
             figures: dict[str, list[tuple[float, float]]] = {system: [] for system in systems}
             for _ in range(asked.rounds):
                 for system in systems:
                     if system == "spark" and query in spark_queries.MISSING:
                         continue
-                    folder = Path(root) / "run"
-                    folder.mkdir()
-                    before = processor_seconds()
-                    match system:
-                        case "abs":
-                            out = folder / "shown"
-                            seconds = run_ours(query, events / "halves", folder, asked.cores, asked.interval)
-                        case "flink":
-                            out = folder / "out"
-                            seconds = flink_sql.run(
-                                classes, query, events / "halves", out, asked.cores, asked.interval, asked.backend
-                            )
-                        case _:
-                            out = folder / "out"
-                            seconds = run_spark(query, events / "stretches", folder, asked.cores, asked.interval)
-                    figures[system].append((seconds, processor_seconds() - before))
-                    got = answered(query, shown(query, system, out))
-                    if got[0] != count or abs(got[1] - float(total)) > 1e-9 * abs(float(total)):
-                        print(f"  {query} on {system} is not right: {got}, and DuckDB has {count, total}", flush=True)
-                    shutil.rmtree(folder)
+                    try:
+                        figures[system].append(bench.run(system, query, events))
+                    except (RuntimeError, subprocess.CalledProcessError) as error:
+                        print(f"  {query} on {system} has failed: {str(error)[-1000:]}", flush=True)
             for system, runs in figures.items():
-                if runs:
-                    took, used = (statistics.median(column) for column in zip(*runs, strict=True))
-                    each = ", ".join(f"{rows / seconds / 1e3:.0f}" for seconds, _ in runs)
-                    print(f"{query} {system}: {rows / took / 1e3:.0f} k rows/s ({each}), {used:.1f} s of processor",
-                          flush=True)  # fmt: skip
-                else:
-                    print(f"{query} {system}: none: {spark_queries.MISSING[query]}", flush=True)
+                if not runs:
+                    print(f"{query} {system}: none: {spark_queries.MISSING.get(query, 'it has failed')}", flush=True)
+                    continue
+                took, used = (statistics.median(column) for column in zip(*runs, strict=True))
+                each = ", ".join(f"{rows / seconds / 1e3:.0f}" for seconds, _ in runs)
+                net = max(used - starts[system], 0.1)
+                print(f"{query} {system}: {rows / took / 1e3:.0f} k rows/s ({each}), {net:.1f} s of processor, "
+                      f"{rows / net / 1e3:.0f} k rows a second of it", flush=True)  # fmt: skip
 
 
 if __name__ == "__main__":
