@@ -211,6 +211,7 @@ class Job:
         total: int | None = None,
         rate: int | None = None,
         seed: int | None = None,
+        out_of_order: int | None = None,
         event_time: str | None = None,
         delay: Duration | None = None,
         idle: Duration | None = None,
@@ -222,9 +223,10 @@ class Job:
         total: events of all three tables, of 50 one is a person, three are auctions, 46 bids; None: they do not end.
         rate: events a second of all three, also of event time; None: as fast as it goes, 10,000 a second of event time.
         seed: of what is random, from 1 on.
+        out_of_order: of so many events, a multiple of 50, the order is another; None: they come as they happen.
         event_time, delay, idle, ordered: as of `jsonl`.
         """
-        options = {"total": total, "rate": rate, "seed": seed}
+        options = {"total": total, "rate": rate, "seed": seed, "out_of_order": out_of_order}
         given = {name: value for name, value in options.items() if value is not None}
         given |= _event_time(event_time, delay, idle, ordered)
         return self._source("nexmark", {"type": "nexmark", "events": events, **given}, marks)

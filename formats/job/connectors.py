@@ -92,10 +92,26 @@ class NexmarkEvents(StrEnum):
     BID = "bid"
 
 
+_GROUPS, _STRIDE = range(50, 1_000_001, 50), 953
+
+
+@shape(
+    None, type="integer", minimum=_GROUPS.start, maximum=_GROUPS[-1], multipleOf=_GROUPS.step,
+    description="Of so many events the order is another.", **{"not": {"multipleOf": _STRIDE}},
+)  # fmt: skip
+def _group(node: Node, label: str, mistakes: Mistakes) -> int | None:
+    events = read.positive.read(node, label, mistakes)
+    if events is not None and (events not in _GROUPS or events % _STRIDE == 0):
+        hint = f"up to {_GROUPS[-1]:,}, none of 953: for example 1000"
+        mistakes.add(node, f"{label} must be a multiple of {_GROUPS.step}, not {events}", hint)
+        return None
+    return events
+
+
 _NEXMARK = Record(
     {
         "type": read.string, "events": one_of(NexmarkEvents), "total": read.positive, "rate": read.positive,
-        "seed": read.positive, "deterministic": read.boolean, "event_time": EVENT_TIME,
+        "seed": read.positive, "out_of_order": _group, "deterministic": read.boolean, "event_time": EVENT_TIME,
     },
     {"events": f"events: {', '.join(NexmarkEvents)}"},
 )  # fmt: skip

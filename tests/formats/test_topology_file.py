@@ -92,7 +92,7 @@ KIND_EXAMPLES: dict[Kind, list[Any]] = {
                   {"type": "jsonl", "path": "p", "schema": {"a": "int"}},
                   {"type": "csv", "path": "p", "delimiter": ";", "header": False, "nulls": ["NA"], "columns": ["a"]},
                   {"type": "parquet", "path": "p", "columns": ["a"]}, {"type": "arrow", "path": "p"},
-                  {"type": "nexmark", "events": "bid", "total": 5, "rate": 7, "seed": 3},
+                  {"type": "nexmark", "events": "bid", "total": 5, "rate": 7, "seed": 3, "out_of_order": 50},
                   {"type": "postgres", "table": "s.t", "key": ["id"], "schema": {"id": "int"}, "columns": ["id"],
                    "url_env": "U", "service": "d", "follow": True, "every": "5s", "event_time": {"column": "at"}},
                   {"type": "jsonl", "path": "p",
@@ -253,6 +253,13 @@ def test_marks_are_read() -> None:
     ).operators
     assert (source.deterministic, source.ordered_output) == (False, False)
     assert (op.deterministic, op.ordered_output) == (True, True)
+
+
+@pytest.mark.parametrize("events", [49, 75, 953 * 50, 1_000_050])
+def test_events_come_out_of_order_by_groups_of_whole_fifties(events: int) -> None:
+    source = f"source: {{type: nexmark, events: bid, out_of_order: {events}}}"
+    with pytest.raises(BadFile, match=f"out_of_order must be a multiple of 50, not {events}"):
+        parse_topology_bytes(f"version: 1\njob: j\noperators: {{a: {{{source}}}}}".encode(), "job.yaml")
 
 
 def test_options_of_unknown_connectors_are_kept_as_json_has_them() -> None:

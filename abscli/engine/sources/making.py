@@ -182,7 +182,10 @@ def _nexmark(operator: Operator, task: TaskId, positions: Iterable[Position] | N
     options = operator.connector
     table, rate = options["events"], options.get("rate")
     return GeneratedSource(
-        nexmark.maker(table, seed=options.get("seed", 0), rate=rate or nexmark.RATE),
+        nexmark.maker(
+            table, seed=options.get("seed", 0), rate=rate or nexmark.RATE, out_of_order=options.get("out_of_order"),
+            total=options.get("total"),
+        ),
         split_names(task.subtask, operator.parallelism),
         task,
         positions,

@@ -1,6 +1,7 @@
 """Events of NEXMark's auctions, as the published generator makes them (Apache Beam's, and the one for Flink after it):
 of 50 events one is a person, three are auctions and 46 are bids; half of the bids are for a hot auction, three of four
-by a hot bidder, three of four auctions are of a hot seller; an event's number is its time. Ids, proportions, ratios,
+by a hot bidder, three of four auctions are of a hot seller; an event's number is its time, and where that is asked for
+groups of them come out of order. Ids, proportions, ratios,
 prices and sizes are those of its defaults; the random numbers are others, so that rows are made many at a time.
 """
 
@@ -32,6 +33,9 @@ BASE_TIME: Final = 1_436_918_400_000_000
 """Of event 0, microseconds: 2015-07-15T00:00:00Z."""
 RATE: Final = 10_000
 """Events a second of event time, where nothing else is said."""
+
+STRIDE: Final = 953
+"""From one event to the next, round a group that is out of order: a prime, so that each comes once."""
 
 _STATES = ["AZ", "CA", "ID", "OR", "WA", "WY"]
 _CITIES = ["Phoenix", "Los Angeles", "San Francisco", "Boise", "Portland", "Bend", "Redmond", "Seattle", "Kent",
@@ -70,17 +74,36 @@ def share(table: str) -> float:
     return _PLACES[table][1] / EVENTS
 
 
-def maker(table: str, *, seed: int, rate: float) -> MakeRows:
-    """Rows of a table by their numbers. rate: events a second of event time."""
+def maker(
+    table: str, *, seed: int, rate: float, out_of_order: int | None = None, total: int | None = None
+) -> MakeRows:
+    """Rows of a table by their numbers. rate: events a second of event time.
+
+    out_of_order: of so many events, a multiple of 50, the order is another; None: they come as they happen. The last
+    ones of `total` events, if they are fewer, come as they happen.
+    """
     rows_of: Callable[[Numbers, Dice, float], list[pa.Array]]
     rows_of = {"person": _persons, "auction": _auctions, "bid": _bids}[table]
     begin, count = _PLACES[table]
+    shuffled = None if out_of_order is None else _shuffled(table, out_of_order)
 
     def make(numbers: Numbers) -> pa.RecordBatch:
         events = numbers // count * EVENTS + begin + numbers % count
+        if shuffled is not None and out_of_order is not None:
+            first = numbers // len(shuffled) * out_of_order
+            others = first + shuffled[numbers % len(shuffled)]
+            events = others if total is None else np.where(first + out_of_order <= total, others, events)
         return pa.record_batch(rows_of(events, Dice(seed, events), rate), schema=SCHEMAS[table])
 
     return make
+
+
+def _shuffled(table: str, events: int) -> Numbers:
+    """Where among so many events those of a table stand that come first, second and so on."""
+    begin, count = _PLACES[table]
+    order = np.arange(events, dtype=np.int64) * STRIDE % events
+    kind = order % EVENTS
+    return order[(kind >= begin) & (kind < begin + count)]
 
 
 def _persons(events: Numbers, dice: Dice, rate: float) -> list[pa.Array]:
@@ -101,8 +124,8 @@ def _auctions(events: Numbers, dice: Dice, rate: float) -> list[pa.Array]:
     initial = _price(dice)
     reserve = initial + _price(dice)
     # On average an auction is open until as many others have begun as are in flight.
-    horizon = int(AUCTIONS_IN_FLIGHT * EVENTS // AUCTIONS * 1_000_000 / rate)
-    expires = _micros(events, rate) + 1000 + dice.below(max(1, 2 * horizon))
+    horizon = int(AUCTIONS_IN_FLIGHT * EVENTS // AUCTIONS * 1000 / rate)
+    expires = _micros(events, rate) + (1 + dice.below(max(1, 2 * horizon))) * 1000
     name = dice.letters(3 + dice.below(17))
     description = dice.letters(3 + dice.below(97))
     extra = _extra(dice, AUCTION_BYTES - (48 + _sizes(name) + _sizes(description)))

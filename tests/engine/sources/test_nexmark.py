@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -103,9 +104,33 @@ def test_times_are_those_of_events_and_sizes_those_of_the_published_generator() 
     assert times[0] == nexmark.BASE_TIME
     assert times[-1] == nexmark.BASE_TIME + 9999 * 100 // 1000 * 1000
     assert all(row["expires"] > row["date_time"] for row in auctions.to_pylist())
+    assert (auctions.column("expires").cast(pa.int64()).to_numpy() % 1000 == 0).all(), "whole milliseconds"
+    # On average an auction is open while as many others begin as are in flight: 1,666 events.
+    lengths = pc.subtract(auctions.column("expires"), auctions.column("date_time")).cast(pa.int64()).to_numpy()
+    assert np.mean(lengths) == pytest.approx(166_600, rel=0.1)
     assert np.mean([32 + len(text) for text in bids.column("extra").to_pylist()]) == pytest.approx(100, abs=2)
     sizes = [48 + sum(len(row[name]) for name in ("item_name", "description", "extra")) for row in auctions.to_pylist()]
     assert np.mean(sizes) == pytest.approx(500, abs=10)
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_groups_out_of_order_have_the_same_rows(table: str) -> None:
+    """As the published generator has it: event n of a group is number n * 953 of it, round."""
+    total, group = 2630, 1000
+    make = nexmark.maker(table, seed=7, rate=nexmark.RATE, out_of_order=group, total=total)
+    count = nexmark.rows_among(total, table) or 0
+    rows, in_order = make(np.arange(count, dtype=np.int64)), table_of(table, count)
+    published = [n // group * group + n * 953 % group if n < total // group * group else n for n in range(total)]
+    column = rows.column("date_time")
+    expected = [nexmark.BASE_TIME + n * 100 // 1000 * 1000 for n in published if _table(n) == table]
+    assert column.cast(pa.int64()).to_pylist() == expected
+    assert column != in_order.column("date_time")
+    assert sorted(map(repr, rows.to_pylist())) == sorted(map(repr, in_order.to_pylist()))
+
+
+def _table(event: int) -> str:
+    rest = event % 50
+    return "person" if rest < 1 else "auction" if rest < 4 else "bid"
 
 
 def test_another_seed_makes_other_rows_of_the_same_ids() -> None:
