@@ -238,15 +238,15 @@ def test_what_was_left_behind_and_what_is_too_old_is_not_asked_of_again(broker: 
 
 
 def test_rows_without_the_key_and_rows_that_are_too_large_wait(broker: Broker, topic: str) -> None:
-    storage, sink = MemoryStorage(), target(broker, topic, key="word")
+    sink = target(broker, topic, key="word")
     with sink.hold():
         sink.take(ATTEMPT, [], 0)
         with pytest.raises(JobFailed, match="no column 'word' for the key among its rows, which have n"):
-            sink.apply(delivered(storage, 1, [{"n": 1, "word": "x"}, {"n": 2}]))
+            sink.apply(delivered(MemoryStorage(), 1, [{"n": 1, "word": "x"}, {"n": 2}]))
         with pytest.raises(JobFailed, match=r"does not take the rows: .*too large"):
-            sink.apply(delivered(storage, 1, [{"n": 1, "word": "x"}, {"n": 2, "word": "y" * 2_000_000}]))
+            sink.apply(delivered(MemoryStorage(), 1, [{"n": 1, "word": "x"}, {"n": 2, "word": "y" * 2_000_000}]))
         assert sink.shown() == []
-        sink.apply(delivered(storage, 1, [{"n": 1, "word": "x"}, {"n": 2, "word": None}, {"n": 3, "word": 7}]))
+        sink.apply(delivered(MemoryStorage(), 1, [{"n": 1, "word": "x"}, {"n": 2, "word": None}, {"n": 3, "word": 7}]))
     assert sorted((key or "", json.loads(value or "")["n"]) for _, key, value in broker.consumed(topic)) == [
         ("", 2), ("7", 3), ("x", 1),
     ]  # fmt: skip

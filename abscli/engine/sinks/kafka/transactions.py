@@ -131,7 +131,7 @@ class Transactions:
         producer, self._producer = self._producer, None
         with contextlib.suppress(KafkaException):
             producer.abort_transaction(ONCE)
-        producer.close(0)
+        producer.purge()
 
     def _away(self, error: Any) -> EngineStopped:
         return EngineStopped(
