@@ -120,7 +120,7 @@ class KafkaTopic:
         brokers = brokers_of(self._operator, self._directory)
 
         def make() -> None:
-            brokers.make(TOPIC, 1, CONFIG, seconds=ONCE)
+            brokers.make(TOPIC, 1, CONFIG)
 
         until_they_answer(self._operator, make)
 
