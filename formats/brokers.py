@@ -104,6 +104,25 @@ class Brokers:
         id = "".join(f"{word % 2**64:016x}" for word in words) if any(words) else None
         return Described(id, frozenset(partition.id for partition in there.partitions))
 
+    def make(
+        self, topic: str, partitions: int, config: Mapping[str, str], *, seconds: float | None = None
+    ) -> None:
+        """A topic, replicated as the brokers do where nothing else is said; it may be there by now. Unreachable where
+        they do not answer, or refuse."""
+        from confluent_kafka import KafkaError, KafkaException
+        from confluent_kafka.admin import NewTopic
+
+        seconds = SECONDS if seconds is None else seconds
+        self._refused.clear()
+        asked = self._admin.create_topics(
+            [NewTopic(topic, partitions, config=dict(config))], request_timeout=seconds, operation_timeout=seconds
+        )
+        try:
+            asked[topic].result()
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise self._unreachable(error) from None
+
     def _unreachable(self, error: Any) -> Unreachable:
         why = self._refused[-1] if self._refused else error.args[0].str()
         hint = "is it HOST:PORT of a broker, and do the settings say how it wants to be spoken to?"

@@ -107,8 +107,8 @@ def inspect(
     partitions as a sample. Sizes are uncompressed. Skew is rows of the largest key
     group, or task, to the median. Of other formats more than 64 MiB goes by files alone. --trend goes by facts alone.
 
-    --broker asks a broker of Kafka for the oldest record and the end of every partition that an epoch of a Spark query
-    or a Flink job goes on with (it needs the package confluent-kafka, and never reads a record): the lag, what
+    --broker asks a broker of Kafka for the oldest record and the end of every partition that an epoch of a job, a Spark
+    query or a Flink job goes on with (it needs the package confluent-kafka, and never reads a record): the lag, what
     retention has taken before it was read, partitions that are gone, were made anew, or are new. Numbers are offsets,
     of which a topic that is compacted or written in transactions has more than records.
 

@@ -255,6 +255,10 @@ def run(
     64 KiB, and 64 places between. Where a file has the size and the time that it had, it is taken for the same.
     The path of a source may lead to a bucket or to HDFS (s3://bucket/in/*.csv), for those who may use a store there:
     its splits are called by their URIs, and a file of the version that it had (its ETag) is taken for the same.
+    A source of Kafka reads each partition to the end that it has when the job first starts, or with follow: true what
+    comes, and partitions that come; never what is in a transaction that was not committed. Where its broker has not any
+    more what comes next, or another topic of the name, the run is refused with exit code 7, with both offsets, and ends
+    so while it reads. A broker that is away is waited for, at the start for a minute.
     Rows of nexmark and generate sources are made: by their numbers, so that an epoch knows them by how many there were.
 
     A source of type postgres reads a table in order of a key that grows (key: [id]), and an epoch has the key that was
@@ -283,12 +287,12 @@ def run(
     (s3://), of Azure (abfs://) or of Google (gs://): parts are uploads there, which are completed when the manifest of
     their epoch is written.
 
-    Rows for a table that is written by key (mode: upsert), or of Delta Lake, lie in the store until the manifest of
-    their epoch is written, and come into the table after it. What is there cannot be taken back: a run that goes back
-    behind it is refused, or leaves it there with --take-over. A sink of type stdout writes its rows as JSON lines
-    there, an epoch's after its manifest, and what 'abs run' says of its end goes to stderr then. A run that was killed
-    between the rows and the mark that they are written writes them again: 'row_id: COLUMN' gives each row an id that is
-    the same then.
+    Rows for a table that is written by key (mode: upsert), of Delta Lake, or for a topic of Kafka, lie in the store
+    until the manifest of their epoch is written, and come there after it. What is there cannot be taken back: a run
+    that goes back behind it is refused, or leaves it there with --take-over. A sink of type stdout writes its rows as
+    JSON lines there, an epoch's after its manifest, and what 'abs run' says of its end goes to stderr then. A run that
+    was killed between the rows and the mark that they are written writes them again: 'row_id: COLUMN' gives each row an
+    id that is the same then.
 
     The job may have changed since the epoch that it goes on from. Operators that are new begin without state; those
     that have another id, or are gone, and had state, positions or output are named in the job file, as 'moved: [{from:

@@ -104,8 +104,8 @@ def validate(
     state and union state on which the tasks of a checkpoint agree, has to be alike (state-disagrees, which leaves the
     verdict as it is).
 
-    --broker also asks a broker of Kafka: an epoch of a Spark query or a Flink job that would go on with records that
-    retention has taken, or in a partition that is gone or was made anew, has the finding 'input-lost' and is not
+    --broker also asks a broker of Kafka: an epoch of a job, a Spark query or a Flink job that would go on with records
+    that retention has taken, or in a partition that is gone or was made anew, has the finding 'input-lost' and is not
     restorable, though nothing of its own files is wrong.
 
     --for flink:2.2 (or 1.20, 2.0, 2.1, 2.3) asks another question, before an upgrade: a verdict for each state of each

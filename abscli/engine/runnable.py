@@ -34,7 +34,7 @@ from formats.storage import is_served
 
 RUNNABLE = frozenset({Kind.SOURCE, Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.REDUCE, Kind.DISTINCT, Kind.JOIN,
                       Kind.LOOKUP, Kind.PROCESS, Kind.UNION, Kind.SINK})  # fmt: skip
-SINK_TYPES = (*ENDINGS, "postgres", "stdout", "delta")
+SINK_TYPES = (*ENDINGS, "postgres", "stdout", "delta", "kafka")
 
 
 def check_runnable(topology: Topology) -> None:

@@ -317,6 +317,19 @@ class Stream:
         """A table of Delta Lake, made if it is not there: one commit an epoch. path: as of `to_jsonl`."""
         self._then(Kind.SINK, "to_delta", {"type": "delta", "path": path}, marks)
 
+    def to_kafka(
+        self, brokers: str, topic: str, *, key: str | None = None, config: str | None = None, **marks: Unpack[Marks]
+    ) -> None:
+        """Records of a topic of Kafka, JSON objects: an epoch's in one transaction, once for readers that wait for
+        transactions to be committed.
+
+        brokers: HOST:PORT, several with commas between; topic: is there. key: the column whose text is each record's
+        key. config: a file of further settings of librdkafka, `name=value` a line; relative to the job's file.
+        """
+        options = {"key": key, "config": config}
+        given = {name: value for name, value in options.items() if value is not None}
+        self._then(Kind.SINK, "to_kafka", {"type": "kafka", "brokers": brokers, "topic": topic, **given}, marks)
+
     def to_stdout(self, *, row_id: str | None = None, **marks: Unpack[Marks]) -> None:
         """JSON lines on the stdout of who runs the job, an epoch's once it is complete, and again after a crash where
         it is not known whether they were written.

@@ -194,7 +194,7 @@ CONNECTORS = {
     },
     Kind.SINK: {type: Record(_FILE, {"path": None}) for type in ("jsonl", "csv", "parquet")}
     | {"postgres": Record(_TABLE, {"table": None}), "stdout": Record(_STDOUT, {}),
-       "delta": Record(_FILE, {"path": None})},
+       "delta": Record(_FILE, {"path": None}), "kafka": _WRITTEN_TOPIC},
 }
 """The options of connectors that this format knows; those of all others are kept as they are."""
 

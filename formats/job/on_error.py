@@ -12,7 +12,7 @@ from formats.user_file.mistakes import Mistakes
 from formats.user_file.nodes import Mapping, Node
 from formats.user_file.values import Record, one_of, shape
 
-FAILING_SOURCES = ("csv", "jsonl")
+FAILING_SOURCES = ("csv", "jsonl", "kafka")
 """Whose records may not fit their columns."""
 
 _FAILING = frozenset({Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.REDUCE})

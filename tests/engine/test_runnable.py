@@ -342,3 +342,27 @@ def test_a_password_has_no_place_in_a_job() -> None:
         parse_topology_bytes(text, "job.yaml")
     assert "secretword" not in str(refused.value)
     assert "url" in str(refused.value)
+
+
+TOPICS = """version: 1
+job: topics
+operators:
+  now: {source: {type: kafka, brokers: "h:9092", topic: t, start: latest}}
+  keyed: {source: {type: kafka, brokers: "h:9092", topic: t, schema: {id: int, key: string}, key: key, timestamp: id}}
+  text: {source: {type: kafka, brokers: "h:9092", topic: t, key: value}}
+  typed: {source: {type: kafka, brokers: "h:9092", topic: t, schema: {id: uuid}}}
+  late: {source: {type: kafka, brokers: "h:9092", topic: t, timestamp: at, event_time: {column: id}}}
+  out: {from: [now, keyed, text, typed, late], sink: {type: kafka, brokers: "h:9092", topic: t}}
+"""
+
+
+def test_what_cannot_be_of_a_topic_is_said_before_a_broker_is_asked(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(TOPICS)
+    assert [place.partition(": ")[2] for place in places(tmp_path / "job.yaml")] == [
+        "source now begins at the end of the topic, and ends there",
+        "source keyed: two columns are called 'key'",
+        "source keyed: two columns are called 'id'",
+        "source text: two columns are called 'value'",
+        "operator typed: unknown type 'uuid' of column 'id'",
+        "operator late: no column 'id' for event time in what it reads",
+    ]

@@ -95,13 +95,16 @@ KIND_EXAMPLES: dict[Kind, list[Any]] = {
                   {"type": "nexmark", "events": "bid", "total": 5, "rate": 7, "seed": 3, "out_of_order": 50},
                   {"type": "postgres", "table": "s.t", "key": ["id"], "schema": {"id": "int"}, "columns": ["id"],
                    "url_env": "U", "service": "d", "follow": True, "every": "5s", "event_time": {"column": "at"}},
+                  {"type": "kafka", "brokers": "h:9092", "topic": "t", "schema": {"a": "int"}, "key": "k",
+                   "timestamp": "at", "start": "latest", "follow": True, "config": "c", "event_time": {"column": "at"}},
                   {"type": "jsonl", "path": "p",
                    "event_time": {"column": "at", "delay": "1.5s", "idle": 30, "ordered": True}}],
     Kind.SINK: [{"type": "jsonl", "path": "p", "deterministic": True}, {"type": "text", "anything": 1},
                 {"type": "csv", "path": "p"}, {"type": "parquet", "path": "p"},
                 {"type": "postgres", "table": "t", "schema": "s", "service": "d", "mode": "two-phase"},
                 {"type": "postgres", "table": "t", "mode": "upsert", "key": ["a", "b"]},
-                {"type": "stdout"}, {"type": "stdout", "row_id": "id"}, {"type": "delta", "path": "p"}],
+                {"type": "stdout"}, {"type": "stdout", "row_id": "id"}, {"type": "delta", "path": "p"},
+                {"type": "kafka", "brokers": "h:9092", "topic": "t", "key": "a", "config": "c"}],
     Kind.MAP: ["f", "m.n:f"],
     Kind.FILTER: ["f"],
     Kind.FLAT_MAP: ["f"],
@@ -122,8 +125,8 @@ VALUES = st.sampled_from(
      {}, {"a": 1}, {"count": "*"}, {"count": "a"}, {"sum": "a"}, {"sum": "a", "max": "b"}, {"function": "f"}]
 )  # fmt: skip
 NAMES = st.sampled_from(["key", "emit", "function", "type", "path", "schema", "deterministic", "n", "other",
-                         "columns", "delimiter", "header", "nulls", "events", "total", "state", "time",
-                         "__due"])  # fmt: skip
+                         "columns", "delimiter", "header", "nulls", "events", "total", "state", "time", "topic",
+                         "start", "__due"])  # fmt: skip
 
 
 def damaged(value: Any) -> st.SearchStrategy[Any]:

@@ -106,6 +106,9 @@ def test_sources_of_files_say_what_their_yaml_says() -> None:
     job.text("s3://bucket/*.txt", follow=True, every="500ms").to_jsonl("out/f", id="to_f")
     rows = job.postgres("s.t", key="id", url_env="DB", columns=["id"], follow=True, every=2, id="rows")
     rows.to_jsonl("out/g", id="to_g")
+    told = {"schema": {"n": "int"}, "key": "k", "timestamp": "at", "start": "latest", "config": "c"}
+    job.kafka("h:9092", "t", follow=True, event_time="at", idle="9s", **told).to_jsonl("out/k", id="to_k")  # type: ignore[arg-type]
+    job.kafka("h:9092", "u", id="u").to_jsonl("out/u", id="to_u")
     with pytest.raises(UsageError, match="every is of what is followed"):
         job.text("*.txt", every=5)
     assert [op.connector for op in job.topology.operators if op.kind is Kind.SOURCE] == [
@@ -118,6 +121,9 @@ def test_sources_of_files_say_what_their_yaml_says() -> None:
         {"type": "text", "path": "s3://bucket/*.txt", "follow": True, "every": "500.000ms"},
         {"type": "postgres", "table": "s.t", "key": ["id"], "url_env": "DB", "columns": ["id"], "follow": True,
          "every": "2s"},
+        {"type": "kafka", "brokers": "h:9092", "topic": "t", **told, "follow": True,
+         "event_time": {"column": "at", "idle": "9s"}},
+        {"type": "kafka", "brokers": "h:9092", "topic": "u"},
     ]  # fmt: skip
     assert parse_job_bytes(job.yaml().encode(), "job.yaml") == job.read()
 
@@ -245,12 +251,17 @@ def jobs(draw: Callable[..., Any]) -> tuple[Job, Topology]:
             case Kind.DISTINCT:
                 streams[id] = read.distinct(*key, **marks)
             case Kind.SINK:
-                type = draw(st.sampled_from(["jsonl", "csv", "parquet", "delta", "postgres", "stdout"]))
+                type = draw(st.sampled_from(["jsonl", "csv", "parquet", "delta", "postgres", "stdout", "kafka"]))
                 if type == "postgres":
                     by_key = draw(st.booleans())
                     options: dict[str, Any] = {"mode": "upsert", "key": ["a", "b"]} if by_key else {}
                     read.to_postgres(id, url_env="DATABASE", **options, **marks)
                     more["connector"] = {"type": type, "table": id, "url_env": "DATABASE", **options}
+                elif type == "kafka":
+                    column = draw(st.sampled_from([None, "a"]))
+                    read.to_kafka("h:9092", id, key=column, **marks)
+                    more["connector"] = {"type": type, "brokers": "h:9092", "topic": id}
+                    more["connector"] |= {} if column is None else {"key": column}
                 elif type == "stdout":
                     row_id = draw(st.sampled_from([None, "id"]))
                     read.to_stdout(row_id=row_id, **marks)

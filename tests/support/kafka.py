@@ -43,15 +43,16 @@ SECONDS = 120
 class Broker:
     """A broker that runs. address: HOST:PORT."""
 
-    def __init__(self, address: str, begin: Callable[[], subprocess.Popen[bytes]]) -> None:
+    def __init__(self, address: str, begin: Callable[[], subprocess.Popen[bytes]], output: Path) -> None:
         from confluent_kafka.admin import AdminClient
 
         self.address = address
         self.admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
         self._begin = begin
+        self._output = output
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, output: Path) -> None:
+    def start(self) -> None:
         """Until it answers."""
         self._process = self._begin()
         deadline = time.monotonic() + SECONDS
@@ -59,8 +60,8 @@ class Broker:
             with contextlib.suppress(Exception):
                 self.admin.list_topics(timeout=1)
                 return
-            assert self._process.poll() is None, output.read_text()[-2000:]
-            assert time.monotonic() < deadline, output.read_text()[-2000:]
+            assert self._process.poll() is None, self._output.read_text()[-2000:]
+            assert time.monotonic() < deadline, self._output.read_text()[-2000:]
 
     def kill(self) -> None:
         """By SIGKILL."""
@@ -133,7 +134,7 @@ class Broker:
         """Partition, key and value of each. commit: in one transaction, which is committed, or given up."""
         from confluent_kafka import Producer
 
-        settings = {"bootstrap.servers": self.address, "log_level": 0}
+        settings = {"bootstrap.servers": self.address, "log_level": 0, "enable.idempotence": True}
         if commit is not None:
             settings["transactional.id"] = "tests"
         producer = Producer(settings)
@@ -148,32 +149,43 @@ class Broker:
         elif commit is False:
             producer.abort_transaction()
 
-    def consumed(self, topic: str) -> list[tuple[int, str | None, str | None]]:
-        """Partition, key and value of all records that a reader of committed transactions gets, by partition."""
-        from confluent_kafka import Consumer, KafkaError, TopicPartition
-
-        consumer = Consumer({
-            "bootstrap.servers": self.address, "group.id": "tests", "enable.partition.eof": True, "log_level": 0,
-            "isolation.level": "read_committed",
-        })  # fmt: skip
-        left = set(self.admin.list_topics(timeout=SECONDS).topics[topic].partitions)
-        consumer.assign([TopicPartition(topic, number, 0) for number in left])
-        records, deadline = [], time.monotonic() + SECONDS
-        while left:
-            assert time.monotonic() < deadline, f"partitions {left} have not been read to their end"
-            message = consumer.poll(1)
-            if message is not None and message.error() is None:
-                key, value = (None if data is None else data.decode() for data in (message.key(), message.value()))
-                records.append((message.partition(), key, value))
-            elif message is not None and message.error().code() == KafkaError._PARTITION_EOF:
-                left.discard(message.partition())
-        consumer.close()
-        return sorted(records, key=lambda record: record[0])
+    def consumed(self, topic: str) -> list[Consumed]:
+        """All records that a reader of committed transactions gets."""
+        return consumed(self.address, topic)
 
     @staticmethod
     def _done(futures: Mapping[Any, Any]) -> None:
         for future in futures.values():
             future.result(timeout=SECONDS)
+
+
+Consumed = tuple[int, str | None, str | None]
+"""Partition, key and value."""
+
+
+def consumed(address: str, topic: str) -> list[Consumed]:
+    """Partition, key and value of all records that a reader of committed transactions gets, by partition."""
+    from confluent_kafka import Consumer, KafkaError, TopicPartition
+    from confluent_kafka.admin import AdminClient
+
+    consumer = Consumer({
+        "bootstrap.servers": address, "group.id": "tests", "enable.partition.eof": True, "log_level": 0,
+        "isolation.level": "read_committed",
+    })  # fmt: skip
+    admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
+    left = set(admin.list_topics(timeout=SECONDS).topics[topic].partitions)
+    consumer.assign([TopicPartition(topic, number, 0) for number in left])
+    records, deadline = [], time.monotonic() + SECONDS
+    while left:
+        assert time.monotonic() < deadline, f"partitions {left} have not been read to their end"
+        message = consumer.poll(1)
+        if message is not None and message.error() is None:
+            key, value = (None if data is None else data.decode() for data in (message.key(), message.value()))
+            records.append((message.partition(), key, value))
+        elif message is not None and message.error().code() == KafkaError._PARTITION_EOF:
+            left.discard(message.partition())
+    consumer.close()
+    return sorted(records, key=lambda record: record[0])
 
 
 def _until(holds: Any) -> None:
@@ -204,9 +216,9 @@ def running(folder: Path) -> Iterator[Broker]:
         with output.open("ab") as out:
             return subprocess.Popen([*java, "kafka.Kafka", str(config)], stdout=out, stderr=out, cwd=folder)
 
-    broker = Broker(f"127.0.0.1:{port}", begin)
+    broker = Broker(f"127.0.0.1:{port}", begin, output)
     try:
-        broker.start(output)
+        broker.start()
         yield broker
     finally:
         broker.kill()

@@ -14,7 +14,8 @@ from formats.ids import ChannelId, TaskId
 
 STALLED_SECONDS = 30.0
 """Time in which some task that takes steps again takes one. Frames that these need are kept, or are made again by
-others at the same time: where none comes, something is not made again."""
+others at the same time: where none comes, something is not made again. A source whose input does not answer is waited
+for."""
 
 
 class Repeating:
@@ -56,7 +57,7 @@ class Repeating:
         except Differs as error:
             self._differ(str(error))
             return False
-        if busy:
+        if busy or (task.source is not None and task.source.silence is not None):
             self._at = time.monotonic()
         if not task.repeats:
             self.ended(task)

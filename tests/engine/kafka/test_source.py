@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from abscli.engine import brokers
 from abscli.engine.errors import EngineStopped, JobFailed, UsageError
 from abscli.engine.failures import Failures
 from abscli.engine.sources.contract import NOT_YET, Source
@@ -393,8 +394,7 @@ def test_a_broker_that_hangs_is_waited_for_and_no_partition_is_idle_meanwhile(
 def test_who_begins_while_no_broker_answers_is_told_so(
     broker: Broker, topic: str, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topics, "SECONDS", 0.5)
-    monkeypatch.setattr(topics, "ONCE", 1.0)
+    monkeypatch.setattr(brokers, "SECONDS", 0.5)
     waits: list[str] = []
     op = reader.operator(brokers="127.0.0.1:1")
     with pytest.raises(EngineStopped, match=r"127.0.0.1:1 does not answer: no answer from the broker"):

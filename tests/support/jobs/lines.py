@@ -51,6 +51,8 @@ def topology(out: str = "out", type: str = "jsonl") -> Topology:
         sink = {"type": "postgres", "table": out, "url_env": "LINES_DATABASE", "mode": "upsert", "key": ["line"]}
     if type == "postgres":
         sink = {"type": type, "table": out, "url_env": "LINES_DATABASE"}
+    if type == "kafka":
+        sink = {"type": type, "brokers": os.environ["LINES_BROKER"], "topic": out, "key": "line"}
     return Topology(
         "copied",
         (
@@ -185,6 +187,11 @@ class Lines:
             return Counter(row for (row,) in rows(os.environ["LINES_DATABASE"], f"select line from {self.out}"))
         if self.type == "upsert":
             return Counter(row for (row,) in rows(os.environ["LINES_DATABASE"], f"select line from {self.out}_written"))
+        if self.type == "kafka":
+            from tests.support.kafka import consumed
+
+            records = consumed(os.environ["LINES_BROKER"], self.out)
+            return Counter(json.loads(value or "")["line"] for _, _, value in records)
         if self.type == "delta":
             from deltalake import DeltaTable
 
@@ -269,7 +276,8 @@ def signal_at(where: str, n: int, number: int) -> None:
     and waits no more); `completing` is just before the last. Of a sink in a table, when that has been done: `filled` (a
     transaction), `prepare`, `commit`. Of one whose rows are staged in the store: `staged`; `merging`, when rows are
     written and not committed; `shown`; `printed`, when stdout has them; `marked`; `writing`, before a
-    commit of Delta, and `committed`. Else never.
+    commit of Delta, and `committed`; `producing`, in the middle of a transaction of Kafka, `committing`, at its end,
+    and `finished`. Else never.
     """
     from abscli.engine import journal
     from abscli.engine.sinks import outputs
@@ -346,6 +354,10 @@ def signal_at(where: str, n: int, number: int) -> None:
         from abscli.engine.sinks.staged.delta import DeltaSink
 
         at(DeltaSink, "_write", is_done=where == "committed")
+    elif where in ("producing", "committing", "finished"):
+        from abscli.engine.sinks.kafka.transactions import Transactions
+
+        at(Transactions, "_produce" if where == "producing" else "_commit", is_done=where != "committing")
     elif where == "printed":
         at(Printed, "apply", is_done=True)
     elif where == "marked":

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abscli.engine.postgres.database import Table
+from abscli.engine.sinks.kafka.topic import KafkaTopic
 from abscli.engine.sinks.places import place_of
 from abscli.engine.sinks.postgres.upsert import UpsertedTable
 from abscli.engine.sinks.staged.contract import Target
 from abscli.engine.sinks.staged.delta import DeltaSink
 from abscli.engine.sinks.staged.printed import Printed
+from formats.job.kafka import Topic
 from formats.job.model import Operator
 
 
@@ -18,6 +20,8 @@ def title_of(operator: Operator) -> str:
     if _type(operator) == "delta":
         path: str = (operator.connector or {})["path"]
         return path
+    if _type(operator) == "kafka":
+        return f"kafka:{Topic.of(operator).name}"
     return f"postgres:{Table.of(operator).title}"
 
 
@@ -27,6 +31,8 @@ def target_of(operator: Operator, job: str, directory: str) -> Target:
         return Printed(operator)
     if _type(operator) == "delta":
         return DeltaSink(operator.id, place_of(directory, (operator.connector or {})["path"]), job)
+    if _type(operator) == "kafka":
+        return KafkaTopic(operator, directory, job)
     return UpsertedTable(Table.of(operator), (operator.connector or {})["key"], job)
 
 

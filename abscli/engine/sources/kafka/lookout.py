@@ -6,7 +6,7 @@ import threading
 import time
 from typing import NamedTuple
 
-from abscli.engine.sources.kafka.topics import ONCE
+from abscli.engine.brokers import ONCE
 from formats.brokers import Brokers, Described
 from formats.errors import Unreachable
 from formats.kafka import Bounds

@@ -12,12 +12,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from abscli.engine.brokers import brokers_of, settings_of
 from abscli.engine.errors import JobFailed
 from abscli.engine.sources.contract import NOT_YET, NotYet
 from abscli.engine.sources.kafka.lookout import Lookout, Seen
 from abscli.engine.sources.kafka.partitions import Partition, Partitions
 from abscli.engine.sources.kafka.records import Record, Rows
-from abscli.engine.sources.kafka.topics import beginning, brokers_of, check_bounds, check_topic, settings_of
+from abscli.engine.sources.kafka.topics import beginning, check_bounds, check_topic
 from formats.errors import Unreachable
 from formats.ids import TaskId
 from formats.job.following import follows

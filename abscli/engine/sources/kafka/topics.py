@@ -4,15 +4,12 @@ with."""
 from __future__ import annotations
 
 import itertools
-import os
-import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TypeVar
 
-from abscli.engine.errors import EngineStopped, JobFailed, UsageError
-from formats.brokers import BadSetting, Brokers, Described, NoClient, settings
-from formats.errors import FormatError, Unreachable
+from abscli.engine.brokers import ONCE, brokers_of, until_they_answer
+from abscli.engine.errors import JobFailed, UsageError
+from formats.brokers import Described
 from formats.job.following import follows
 from formats.job.kafka import Start, Topic, is_kafka, partition_of, split_name, start_of
 from formats.job.model import Kind, Operator, Topology
@@ -20,57 +17,7 @@ from formats.kafka import Bounds, Place, lags, told
 from formats.native.facts import PartFacts
 from formats.view import Position
 
-SECONDS = 60.0
-"""For which brokers are asked again and again when a job starts."""
-ONCE = 5.0
-"""Seconds for one answer."""
-
-Answer = TypeVar("Answer")
-
 ANEW = "read it from its beginning with --from-epoch 0, or on another store"
-
-
-def settings_of(operator: Operator, directory: str) -> dict[str, str]:
-    """Of the client, from the file that a source or a sink names; UsageError."""
-    topic = Topic.of(operator)
-    if topic.config is None:
-        return {}
-    try:
-        return settings(os.path.join(directory, topic.config))
-    except (BadSetting, FormatError) as error:
-        raise UsageError(f"operator {operator.id}: config: {error}") from None
-
-
-def brokers_of(operator: Operator, directory: str) -> Brokers:
-    """UsageError."""
-    try:
-        return Brokers(Topic.of(operator).brokers, settings_of(operator, directory))
-    except NoClient as error:
-        message = f"operator {operator.id} speaks to Kafka, and confluent-kafka is not installed"
-        raise UsageError(message, hint=str(error)) from None
-    except BadSetting as error:
-        raise UsageError(f"operator {operator.id}: the settings of its client do not hold: {error}") from None
-
-
-def until_they_answer(
-    operator: Operator, ask: Callable[[], Answer], waits: Callable[[str], None] = lambda reason: None
-) -> Answer:
-    """What brokers answer, who may be away for a while. waits: told of it, once. EngineStopped where that is too
-    long."""
-    deadline, told_once = time.monotonic() + SECONDS, False
-    while True:
-        try:
-            return ask()
-        except Unreachable as error:
-            if not told_once:
-                told_once = True
-                waits(error.message)
-            if time.monotonic() > deadline:
-                raise EngineStopped(
-                    f"operator {operator.id}: {error.path} does not answer: {error.message}",
-                    hint="is it HOST:PORT of a broker, and does `config` say how it wants to be spoken to?",
-                ) from None
-            time.sleep(0.2)
 
 
 def beginning(

@@ -1,0 +1,81 @@
+"""Marks of epochs in a topic beside the one that a sink writes: written in one transaction with the rows, and read to
+their end by whoever goes on. The topic has one partition, is compacted, and is for the sinks of all jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+
+from formats.ids import EpochId
+
+TOPIC = "abs-epochs"
+CONFIG = {"cleanup.policy": "compact"}
+
+
+class SinkName(NamedTuple):
+    """What is called the same in all stores of a job."""
+
+    job: str
+    operator: str
+    topic: str
+
+
+class _Key(msgspec.Struct, frozen=True, array_like=True):
+    """Of a mark; attempt: empty for that of who writes."""
+
+    job: str
+    operator: str
+    topic: str
+    attempt: str = ""
+    epoch: int = 0
+
+
+@dataclass(slots=True)
+class Marks:
+    """Of one sink. epochs: whose rows the topic has. writer: who has claimed it last."""
+
+    name: SinkName
+    epochs: dict[EpochId, None] = field(default_factory=dict)
+    writer: str | None = None
+
+    def take(self, key: bytes | None, value: bytes | None) -> None:
+        """The next message of the topic; one that is of another sink, or no mark, is passed over."""
+        try:
+            mark = msgspec.json.decode(key or b"", type=_Key)
+        except msgspec.DecodeError:
+            return
+        if (mark.job, mark.operator, mark.topic) != self.name:
+            return
+        epoch = EpochId(mark.attempt, mark.epoch)
+        if not mark.attempt:
+            self.writer = value.decode() if value is not None else None
+        elif value is None:
+            self.epochs.pop(epoch, None)
+        else:
+            self.epochs[epoch] = None
+
+
+Message = tuple[bytes | None, bytes | None]
+"""Key and value."""
+
+
+def written(name: SinkName, epoch: EpochId, facts: Mapping[str, int]) -> Message:
+    """That the rows of an epoch are there. facts: for people."""
+    return _key(name, epoch), msgspec.json.encode(facts)
+
+
+def claimed(name: SinkName, writer: str) -> Message:
+    """Who writes from here on."""
+    return msgspec.json.encode(_Key(*name)), writer.encode()
+
+
+def forgotten(name: SinkName, epochs: Iterable[EpochId]) -> list[Message]:
+    """That epochs are not asked of again."""
+    return [(_key(name, epoch), None) for epoch in epochs]
+
+
+def _key(name: SinkName, epoch: EpochId) -> bytes:
+    return msgspec.json.encode(_Key(*name, epoch.attempt_id, epoch.number))

@@ -1,0 +1,178 @@
+"""A topic of Kafka: after each manifest one transaction writes the rows that it names, and a mark of the epoch in
+another topic. Whoever goes on reads the marks first, and writes what has none.
+
+All drivers of a job's sink have one producer id. Who takes the sink takes the id, and claims it by a mark: a driver
+that was stopped meanwhile is shut out by the broker, and where it takes the id back it finds that the claim is not its
+own, and stops. So it is enough to read the marks when the id was taken: nobody else can write any.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import msgspec
+
+from abscli.engine.brokers import ONCE, brokers_of, until_they_answer
+from abscli.engine.errors import EngineStopped, JobFailed, UsageError
+from abscli.engine.sinks.kafka.markers import CONFIG, TOPIC, Marks, Message, SinkName, claimed, forgotten, written
+from abscli.engine.sinks.kafka.transactions import Lost, Transactions, read_to_end
+from abscli.engine.sinks.staged.contract import Delivery
+from formats.ids import EpochId
+from formats.job.kafka import Topic
+from formats.job.model import Operator
+
+TRIES = 10
+"""Times that a transaction is tried."""
+LOOK_SECONDS = 10.0
+"""For which brokers are waited for by who only looks."""
+
+
+class KafkaTopic:
+    """As of `Target`. job: its name."""
+
+    remembers = True
+
+    def __init__(self, operator: Operator, directory: str, job: str) -> None:
+        self._operator = operator
+        self._directory = directory
+        self._topic = Topic.of(operator).name
+        self._key: str | None = (operator.connector or {}).get("key")
+        self._name = SinkName(job, operator.id, self._topic)
+        self._transactions = Transactions(operator, directory, f"abs-{job}-{operator.id}")
+        self._marks: Marks | None = None
+        self._writer = ""
+
+    @property
+    def operator(self) -> str:
+        """As of `Target`."""
+        return self._operator.id
+
+    @property
+    def title(self) -> str:
+        """As of `Target`."""
+        return f"kafka:{self._topic}"
+
+    @contextlib.contextmanager
+    def hold(self) -> Iterator[None]:
+        """As of `Target`: who takes the topic takes it from others, who are shut out from then on."""
+        try:
+            yield
+        finally:
+            self._transactions.close()
+
+    def check(self) -> None:
+        """As of `Target`: the topic is there."""
+        if self._topic not in self._topics():
+            raise UsageError(
+                f"sink {self.operator}: {Topic.of(self._operator).brokers} has no topic {self._topic!r}",
+                hint="make it, with as many partitions as its readers need",
+            )
+
+    def _topics(self) -> Collection[str]:
+        """Which are there of those that it writes."""
+        brokers = brokers_of(self._operator, self._directory)
+        topics = (self._topic, TOPIC)
+        return until_they_answer(
+            self._operator,
+            lambda: [topic for topic in topics if brokers.describe(topic, seconds=ONCE) is not None],
+            seconds=LOOK_SECONDS,
+        )
+
+    def shown(self) -> list[EpochId]:
+        """As of `Target`."""
+        if self._marks is None:
+            return list(self._read(LOOK_SECONDS).epochs) if TOPIC in self._topics() else []
+        return list(self._marks.epochs)
+
+    def _read(self, seconds: float | None = None) -> Marks:
+        marks = Marks(self._name)
+        read_to_end(self._operator, self._directory, TOPIC, marks.take, seconds)
+        return marks
+
+    def take(self, attempt_id: str, left: Collection[EpochId], oldest: int) -> None:
+        """As of `Target`."""
+        if TOPIC not in self._topics():
+            self._make_marks()
+        writer = f"{attempt_id} {secrets.token_hex(8)}"
+        for _ in range(TRIES):
+            marks = self._begin()
+            gone = [epoch for epoch in marks.epochs if epoch in left or epoch.number < oldest]
+            messages = [claimed(self._name, writer), *forgotten(self._name, gone)]
+            try:
+                self._transactions.write((TOPIC, message) for message in messages)
+            except Lost:
+                continue
+            for epoch in gone:
+                del marks.epochs[epoch]
+            self._marks, self._writer = marks, writer
+            return
+        raise self._crowded()
+
+    def _begin(self) -> Marks:
+        """Take the producer's id, and read what was committed under it."""
+        self._transactions.begin()
+        return self._read()
+
+    def _make_marks(self) -> None:
+        brokers = brokers_of(self._operator, self._directory)
+
+        def make() -> None:
+            brokers.make(TOPIC, 1, CONFIG)
+
+        until_they_answer(self._operator, make)
+
+    def apply(self, delivery: Delivery) -> None:
+        """As of `Target`."""
+        for _ in range(TRIES):
+            if self._marks is None:
+                marks = self._begin()
+                if marks.writer != self._writer:
+                    raise EngineStopped(
+                        f"sink {self.operator}: {self.title} was taken over by another attempt",
+                        hint="go on with that one; what this one has staged stays in its store",
+                    )
+                self._marks = marks
+            if delivery.epoch in self._marks.epochs:
+                return
+            try:
+                self._transactions.write(self._messages(delivery))
+            except Lost:
+                self._marks = None  # it was committed, or not; and somebody else may be the writer now
+                continue
+            self._marks.epochs[delivery.epoch] = None
+            return
+        raise self._crowded()
+
+    def _messages(self, delivery: Delivery) -> Iterator[tuple[str, Message]]:
+        rows = 0
+        for part in delivery.parts:
+            with delivery.open(part) as file:
+                for line in file:
+                    yield self._topic, (self._key_of(line), line.rstrip(b"\n"))
+            rows += part.file.rows
+        yield TOPIC, written(self._name, delivery.epoch, {"rows": rows})
+
+    def _key_of(self, line: bytes) -> bytes | None:
+        if self._key is None:
+            return None
+        row: dict[str, Any] = msgspec.json.decode(line)
+        if self._key not in row:
+            raise JobFailed(
+                f"sink {self.operator}: no column {self._key!r} for the key among its rows, which have "
+                f"{', '.join(row)}",
+                hint="give the sink the name of a column that its rows have; they are staged, and written when the job "
+                "goes on",
+            )
+        value = row[self._key]
+        if value is None:
+            return None
+        return value.encode() if isinstance(value, str) else msgspec.json.encode(value)
+
+    def _crowded(self) -> EngineStopped:
+        return EngineStopped(
+            f"sink {self.operator}: no transaction could be committed to {self.title} in {TRIES} tries",
+            hint="does another job of this name write it? what is staged waits; `abs run --resume` goes on",
+        )

@@ -1,0 +1,182 @@
+"""Transactions of one producer id, of which the newest holder alone can commit, and what was committed in them before.
+
+A client cannot finish what another has begun: `init_transactions` aborts what is open, waits until what was committed
+is to be seen, and shuts out whoever had the id before. So what is read behind it is all that there is, and stays so
+until another one takes the id.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from abscli.engine.brokers import ONCE, SECONDS, settings_of
+from abscli.engine.errors import EngineStopped, JobFailed
+from abscli.engine.sinks.kafka.markers import Message
+from formats.job.kafka import Topic
+from formats.job.model import Operator
+
+TRANSACTION_MS = 300_000
+"""After which the broker gives up what its writer has left open."""
+
+
+class Lost(Exception):
+    """The transaction has failed; whether it was committed is not known, or another one has the id."""
+
+
+class Transactions:
+    """id: of the producer."""
+
+    def __init__(self, operator: Operator, directory: str, id: str) -> None:
+        self._operator = operator
+        self._directory = directory
+        self._id = id
+        self._producer: Any = None
+        self._refused: Any = None
+
+    def begin(self) -> None:
+        """Take the id from whoever has it. EngineStopped where no broker answers."""
+        from confluent_kafka import KafkaException, Producer
+
+        self._producer = None
+        producer = Producer({
+            "partitioner": "murmur2_random",  # as Java's producers
+            "transaction.timeout.ms": TRANSACTION_MS,
+            "linger.ms": 20,
+            **settings_of(self._operator, self._directory),
+            "bootstrap.servers": Topic.of(self._operator).brokers,
+            "transactional.id": self._id,
+            "log_level": 0,
+        })  # fmt: skip
+        deadline = time.monotonic() + SECONDS
+        while True:
+            try:
+                producer.init_transactions(ONCE)
+            except KafkaException as error:
+                if not error.args[0].retriable() or time.monotonic() > deadline:
+                    raise self._away(error.args[0]) from None
+            else:
+                self._producer = producer
+                return
+
+    def write(self, messages: Iterable[tuple[str, Message]]) -> None:
+        """All of them, with their topics, or none; Lost, JobFailed for one that the broker does not take."""
+        from confluent_kafka import KafkaException
+
+        if self._producer is None:
+            raise Lost
+        self._refused = None
+        try:
+            self._producer.begin_transaction()
+            for topic, (key, value) in messages:
+                self._produce(topic, key, value)
+            self._commit()
+        except KafkaException as error:
+            self._give_up()
+            if self._refused is not None:
+                raise self._not_taken(self._refused) from None
+            raise Lost(error.args[0].str()) from None
+        except BaseException:
+            self._give_up()
+            raise
+
+    def _produce(self, topic: str, key: bytes | None, value: bytes | None) -> None:
+        from confluent_kafka import KafkaError, KafkaException
+
+        while True:
+            try:
+                self._producer.produce(topic, value, key=key, on_delivery=self._delivered)
+            except BufferError:
+                self._producer.poll(0.1)
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                    self._refused = error.args[0]
+                raise
+            else:
+                self._producer.poll(0)
+                return
+
+    def _delivered(self, error: Any, message: object) -> None:
+        from confluent_kafka import KafkaError
+
+        refused = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG, KafkaError.INVALID_RECORD,
+                   KafkaError.TOPIC_AUTHORIZATION_FAILED)  # fmt: skip
+        if error is not None and error.code() in refused:
+            self._refused = error
+
+    def _commit(self) -> None:
+        from confluent_kafka import KafkaException
+
+        deadline = time.monotonic() + SECONDS
+        while True:
+            try:
+                self._producer.commit_transaction(ONCE)
+            except KafkaException as error:
+                if not error.args[0].retriable() or time.monotonic() > deadline:
+                    raise
+            else:
+                return
+
+    def close(self) -> None:
+        """Let go of the id; nothing is open."""
+        if self._producer is not None:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """The producer is done with: what it has left open is aborted by whoever takes the id next."""
+        from confluent_kafka import KafkaException
+
+        producer, self._producer = self._producer, None
+        with contextlib.suppress(KafkaException):
+            producer.abort_transaction(ONCE)
+        producer.purge()
+
+    def _away(self, error: Any) -> EngineStopped:
+        return EngineStopped(
+            f"sink {self._operator.id}: {Topic.of(self._operator).brokers} gives no transaction: {error.str()}",
+            hint="start it again, or let the job's user write in transactions; what is staged waits for it",
+        )
+
+    def _not_taken(self, error: Any) -> JobFailed:
+        return JobFailed(
+            f"sink {self._operator.id}: topic {Topic.of(self._operator).name!r} does not take the rows: {error.str()}",
+            hint="change the topic, or the client's settings (config); what is staged is written when the job goes on",
+        )
+
+
+def read_to_end(
+    operator: Operator, directory: str, topic: str, take: Callable[[bytes | None, bytes | None], None],
+    seconds: float | None = None,
+) -> None:  # fmt: skip
+    """Every committed message of a topic of one partition. EngineStopped where no broker answers."""
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+
+    consumer = Consumer({
+        "group.id": f"abs-{operator.id}",
+        **settings_of(operator, directory),
+        "bootstrap.servers": Topic.of(operator).brokers,
+        "isolation.level": "read_committed",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "fetch.wait.max.ms": 10,  # by which its end is known later
+        "log_level": 0,
+    })  # fmt: skip
+    deadline = time.monotonic() + (SECONDS if seconds is None else seconds)
+    try:
+        consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+        while True:
+            message = consumer.poll(0.2)
+            if message is not None and message.error() is None:
+                take(message.key(), message.value())
+            elif message is not None and message.error().code() == KafkaError._PARTITION_EOF:
+                return
+            elif time.monotonic() > deadline:
+                reason = message.error().str() if message is not None else "no answer"
+                raise EngineStopped(
+                    f"sink {operator.id}: {Topic.of(operator).brokers} does not show topic {topic!r}: {reason}",
+                    hint="start it again, or let the job's user read that topic; what is staged waits for it",
+                )
+    finally:
+        consumer.close()

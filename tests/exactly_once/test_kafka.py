@@ -1,0 +1,265 @@
+"""A topic of Kafka as a sink: each row once for readers of committed transactions, whoever is killed, and when."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from abscli.api import open_store
+from abscli.engine.errors import EngineStopped, JobFailed, UsageError
+from abscli.engine.sinks.kafka import topic as sink_topic
+from abscli.engine.sinks.kafka.topic import KafkaTopic
+from abscli.engine.sinks.kafka.transactions import Transactions
+from abscli.engine.sinks.staged.contract import Delivery, StagedPart
+from abscli.report.findings import Code
+from formats.ids import EpochId
+from formats.job.model import Kind
+from formats.native.facts import SinkFile, digest
+from formats.native.transactions import Transaction
+from formats.storage import MemoryStorage
+from tests.support.jobs.lines import Gate, Lines, killed, restore_to, write_lines
+from tests.support.jobs.small import operator
+from tests.support.kafka import Broker, running
+
+ATTEMPT, OTHER = "a" * 32, "b" * 32
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with running(tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker
+
+
+@pytest.fixture
+def topic(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> str:
+    """With marks of its own: all jobs here have one name."""
+    name = f"t-{uuid.uuid4().hex[:8]}"
+    broker.make(name)
+    monkeypatch.setenv("LINES_BROKER", broker.address)
+    return name
+
+
+@pytest.fixture
+def lines(tmp_path: Path, gate: Gate, topic: str) -> Lines:
+    write_lines(tmp_path, 5)
+    return Lines(tmp_path, gate, topic, "kafka")
+
+
+# -- a job ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("where", ["staged", "manifest", "reveal", "producing", "committing", "finished"])
+def test_killed_at_any_step_it_goes_on(lines: Lines, where: str, n: int) -> None:
+    """The first transaction is the claim; in the middle of one some rows are with the broker."""
+    killed(lines, where, 1 + 9 * n if where == "producing" else n)
+    if lines.complete():
+        lines.resume()
+    else:
+        lines.run(from_epoch=0)
+    assert lines.wrong() == {}
+
+
+def test_rows_that_two_manifests_name_are_written_once(lines: Lines) -> None:
+    """With several epochs in flight a task stages the next before it has heard that the one before is complete."""
+    lines.run(max_concurrent=4)
+    assert lines.wrong() == {}
+    assert any(len(part.sink) > 1 for n in lines.complete() for part in lines.store().parts(n))
+
+
+def test_a_key_goes_to_one_partition_and_values_are_the_rows(lines: Lines, broker: Broker) -> None:
+    lines.run()
+    records = broker.consumed(lines.out)
+    assert all(json.loads(value or "") == {"line": key} for _, key, value in records)
+    assert {partition for partition, _, _ in records} == {0, 1}
+
+
+def test_nothing_is_written_before_the_manifest(lines: Lines) -> None:
+    killed(lines, "reveal", 1)
+    assert lines.shown() == Counter()
+    report = open_store(str(lines.folder / "a")).validate()
+    assert Code.SINK_PART_WAITING in {finding.code for finding in report.findings}
+    lines.resume()
+    assert lines.wrong() == {}
+    assert open_store(str(lines.folder / "a")).validate().findings == ()
+
+
+def test_going_back_behind_what_is_written_is_refused_and_then_a_choice(lines: Lines) -> None:
+    lines.run(epochs=3)
+    first = lines.complete()[0]
+    with pytest.raises(UsageError, match="cannot be taken back"):
+        lines.run(from_epoch=first)
+    lines.run(from_epoch=first, epochs=1, take_over=True)
+    lines.resume()  # what was accepted once is not asked again
+    assert set(lines.wrong().values()) == {1}
+
+
+def test_a_restore_into_another_store_writes_what_waits(lines: Lines) -> None:
+    killed(lines, "reveal", 3)
+    restore_to(lines, lines.complete()[-1], "b")
+    lines.resume("b")
+    assert lines.wrong() == {}
+
+
+@pytest.mark.minutes
+def test_a_broker_that_is_killed_meanwhile_is_waited_for(lines: Lines, broker: Broker) -> None:
+    def at(epochs: int) -> None:
+        if epochs in (2, 4):
+            broker.kill()
+            broker.start()
+
+    lines.run(at=at)
+    assert lines.wrong() == {}
+
+
+# -- a target -------------------------------------------------------------------------------------------------
+
+
+def delivered(storage: MemoryStorage, epoch: int, *tasks: list[dict[str, object]], attempt: str = ATTEMPT) -> Delivery:
+    """Lines that tasks have staged for an epoch."""
+    parts = []
+    for task, rows in enumerate(tasks):
+        data = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+        path = f"{attempt}-{epoch}-{task}"
+        storage.put(path, data)
+        file = SinkFile("out", f"part-{task:05d}-{epoch:010d}.jsonl", len(data), len(rows), digest(data))
+        parts.append(StagedPart(Transaction(attempt, epoch, task, "out"), replace(file, staged=path)))
+    return Delivery(EpochId(attempt, epoch), tuple(parts), storage)
+
+
+def numbers(broker: Broker, topic: str) -> list[int]:
+    return sorted(json.loads(value or "")["n"] for _, _, value in broker.consumed(topic))
+
+
+def target(broker: Broker, topic: str, job: str = "job", **options: object) -> KafkaTopic:
+    connector = {"type": "kafka", "brokers": broker.address, "topic": topic, **options}
+    return KafkaTopic(operator("out", Kind.SINK, 1, connector=connector), ".", job)
+
+
+def test_a_delivery_is_written_once_by_whomever(broker: Broker, topic: str) -> None:
+    storage = MemoryStorage()
+    first = delivered(storage, 3, [{"n": 1}, {"n": 2}], [{"n": 3}])
+    for _ in range(2):
+        sink = target(broker, topic)
+        with sink.hold():
+            sink.take(ATTEMPT, [], 0)
+            sink.apply(first)
+            sink.apply(first)
+            assert sink.shown() == [EpochId(ATTEMPT, 3)]
+    assert numbers(broker, topic) == [1, 2, 3]
+    assert target(broker, topic).shown() == [EpochId(ATTEMPT, 3)]
+    assert target(broker, topic, "another").shown() == []
+
+
+@pytest.mark.parametrize("when", ["before", "within", "read"])
+def test_who_has_lost_the_topic_writes_nothing(
+    broker: Broker, topic: str, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one takes it before a transaction, in the middle of one, or when its producer has just begun anew and
+    read that it is the writer."""
+    storage = MemoryStorage()
+    older, newer = target(broker, topic), target(broker, topic)
+    with older.hold(), newer.hold():
+        older.take(ATTEMPT, [], 0)
+        older.apply(delivered(storage, 1, [{"n": 1}]))
+
+        def overtaken() -> None:
+            monkeypatch.undo()
+            newer.take(OTHER, [], 0)
+            newer.apply(delivered(storage, 2, [{"n": 20}], attempt=OTHER))
+
+        if when == "before":
+            overtaken()
+        elif when == "within":
+            commit = Transactions._commit
+
+            def stopped(transactions: Transactions) -> None:
+                overtaken()
+                commit(transactions)
+
+            monkeypatch.setattr(Transactions, "_commit", stopped)
+        else:
+            older._transactions.close()
+            begin = KafkaTopic._begin
+
+            def slowly(sink: KafkaTopic) -> object:
+                marks = begin(sink)
+                overtaken()
+                return marks
+
+            monkeypatch.setattr(KafkaTopic, "_begin", slowly)
+        with pytest.raises(EngineStopped, match="was taken over by another attempt"):
+            older.apply(delivered(storage, 2, [{"n": 2}]))
+        assert numbers(broker, topic) == [1, 20]
+        newer.apply(delivered(storage, 3, [{"n": 30}], attempt=OTHER))  # though the other has had its id since
+    assert numbers(broker, topic) == [1, 20, 30]
+
+
+def test_a_transaction_whose_end_is_not_known_is_looked_up(
+    broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was committed, and the answer was lost; or it was not."""
+    from confluent_kafka import KafkaError, KafkaException
+
+    storage, sink = MemoryStorage(), target(broker, topic)
+    with sink.hold():
+        sink.take(ATTEMPT, [], 0)
+        commit = Transactions._commit
+        for epoch, is_committed in ((1, True), (2, False)):
+
+            def lost(transactions: Transactions, is_committed: bool = is_committed) -> None:
+                monkeypatch.setattr(Transactions, "_commit", commit)
+                if is_committed:
+                    commit(transactions)
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+            monkeypatch.setattr(Transactions, "_commit", lost)
+            sink.apply(delivered(storage, epoch, [{"n": epoch}]))
+    assert numbers(broker, topic) == [1, 2]
+
+
+def test_what_was_left_behind_and_what_is_too_old_is_not_asked_of_again(broker: Broker, topic: str) -> None:
+    storage, sink = MemoryStorage(), target(broker, topic)
+    with sink.hold():
+        sink.take(ATTEMPT, [], 0)
+        for epoch in (1, 2, 3, 4):
+            sink.apply(delivered(storage, epoch, [{"n": epoch}]))
+    again = target(broker, topic)
+    with again.hold():
+        again.take(OTHER, [EpochId(ATTEMPT, 4)], 2)
+        assert again.shown() == [EpochId(ATTEMPT, 2), EpochId(ATTEMPT, 3)]
+    assert target(broker, topic).shown() == [EpochId(ATTEMPT, 2), EpochId(ATTEMPT, 3)]
+
+
+def test_rows_without_the_key_and_rows_that_are_too_large_wait(broker: Broker, topic: str) -> None:
+    sink = target(broker, topic, key="word")
+    with sink.hold():
+        sink.take(ATTEMPT, [], 0)
+        with pytest.raises(JobFailed, match="no column 'word' for the key among its rows, which have n"):
+            sink.apply(delivered(MemoryStorage(), 1, [{"n": 1, "word": "x"}, {"n": 2}]))
+        with pytest.raises(JobFailed, match=r"does not take the rows: .*too large"):
+            sink.apply(delivered(MemoryStorage(), 1, [{"n": 1, "word": "x"}, {"n": 2, "word": "y" * 2_000_000}]))
+        assert sink.shown() == []
+        sink.apply(delivered(MemoryStorage(), 1, [{"n": 1, "word": "x"}, {"n": 2, "word": None}, {"n": 3, "word": 7}]))
+    assert sorted((key or "", json.loads(value or "")["n"]) for _, key, value in broker.consumed(topic)) == [
+        ("", 2), ("7", 3), ("x", 1),
+    ]  # fmt: skip
+
+
+def test_a_topic_that_is_not_there_is_refused(broker: Broker) -> None:
+    with pytest.raises(UsageError, match="has no topic 'nothing'"):
+        target(broker, "nothing").check()
+
+
+def test_a_broker_that_is_not_there_is_said(
+    broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sink_topic, "LOOK_SECONDS", 0.5)
+    with pytest.raises(EngineStopped, match=r"127.0.0.1:1 does not answer"):
+        target(broker, topic, brokers="127.0.0.1:1").check()
