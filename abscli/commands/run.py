@@ -317,7 +317,8 @@ def run(
     {dead_letter: PATH}' it writes them to a folder, or a bucket, too: each once, with the epoch that it belongs to, as
     a sink does. A batch in which a record fails is halved until that record is alone, so that all others go on; that
     needs a function that fails at the same records each time and has no effects of its own. How many were left out is
-    said when the job ends, by 'abs inspect' and --metrics. Of a reduce these are rows with which a sum would overflow.
+    said when the job ends, by 'abs inspect' and --metrics. Of a reduce these are rows with which a sum would overflow,
+    also in one of their windows, but for sessions; of windows, a join, and keys with a ttl those without a time.
 
     Where stderr is no terminal, a line an epoch says when it was complete, how long it took, and how many records were
     read and bytes written. What functions of the job print goes there too: stdout has the result alone. When several

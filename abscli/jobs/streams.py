@@ -44,7 +44,7 @@ class Marks(TypedDict, total=False):
     deterministic: False: the same input may give other output.
     ordered_output: a promise that nothing that it puts out depends on how its inputs interleave.
     on_error: what becomes of a record on which it fails: it ends the run, is left out, or goes to `dead_letter(PATH)`.
-        Of map, filter, flat_map, agg, and sources of JSON lines and CSV.
+        Of map, filter, flat_map, agg, join, distinct with a time to live, and sources of JSON lines and CSV.
     """
 
     id: str
@@ -418,7 +418,7 @@ class Grouped:
         emit: `epoch`: the keys that have had rows in it, `change`: those of them whose values differ from what was put
         out for them last, `record`: at every row, `batch`: the keys of a batch of rows.
         id, parallelism, max_parallelism, deterministic, ordered_output: as of every operator.
-        on_error: of rows with which a sum leaves 64 bits, as of `map`.
+        on_error: of rows with which a sum leaves 64 bits, or that have no time for windows or a ttl, as of `map`.
         """
         line, _ = caller()
         if named is not None and not isinstance(named, Mapping):
