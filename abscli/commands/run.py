@@ -211,7 +211,8 @@ def run(
     second time. 'abs plan-recovery --failed-worker N --recovery local' names the tasks.
 
     A join ('join: {key, left, time, within, how}') keeps rows of both inputs until the watermark says that nothing can
-    match them any more. A table beside the stream ('lookup: {path, key}') is read by each task when it starts; if it is
+    match them any more. A table beside the stream ('lookup: {path, key}', or with the table or query
+    of a PostgreSQL database in place of the path) is read by each task when it starts; if it is
     another one than in the epoch that a job goes on from, the run is refused with exit 7, unless the operator is marked
     'deterministic: false'.
 

@@ -233,20 +233,27 @@ class Stream:
 
     def lookup(
         self,
-        path: str,
+        path: str | None = None,
         *,
         on: str | Sequence[str],
         how: LookupHow = "inner",
         columns: Sequence[str] | None = None,
+        table: str | None = None,
+        query: str | None = None,
+        url_env: str | None = None,
+        service: str | None = None,
         **marks: Unpack[Marks],
     ) -> Stream:
         """Columns of a table beside each row of this stream.
 
         path: of a Parquet or CSV file, which each task reads when it starts. on: key columns of both. how: `left` keeps
         rows without a match, with nulls. columns: of the table; None: all others than the key.
+        table, query: in place of a path, of PostgreSQL; url_env: the environment variable with its URL; service: of
+        libpq's service file.
         """
+        where = {"path": path, "table": table, "query": query, "url_env": url_env, "service": service}
         work: dict[str, Any] = {
-            "path": path,
+            **{name: value for name, value in where.items() if value is not None},
             "key": [on] if isinstance(on, str) else list(on),
             **({} if how == "inner" else {"how": how}),
             **({} if columns is None else {"columns": list(columns)}),
