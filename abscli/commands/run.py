@@ -211,7 +211,8 @@ def run(
     second time. 'abs plan-recovery --failed-worker N --recovery local' names the tasks.
 
     A join ('join: {key, left, time, within, how}') keeps rows of both inputs until the watermark says that nothing can
-    match them any more. A table beside the stream ('lookup: {path, key}') is read by each task when it starts; if it is
+    match them any more. A table beside the stream ('lookup: {path, key}', or with the table or query
+    of a PostgreSQL database in place of the path) is read by each task when it starts; if it is
     another one than in the epoch that a job goes on from, the run is refused with exit 7, unless the operator is marked
     'deterministic: false'.
 
@@ -321,7 +322,8 @@ def run(
     {dead_letter: PATH}' it writes them to a folder, or a bucket, too: each once, with the epoch that it belongs to, as
     a sink does. A batch in which a record fails is halved until that record is alone, so that all others go on; that
     needs a function that fails at the same records each time and has no effects of its own. How many were left out is
-    said when the job ends, by 'abs inspect' and --metrics. Of a reduce these are rows with which a sum would overflow.
+    said when the job ends, by 'abs inspect' and --metrics. Of a reduce these are rows with which a sum would overflow,
+    also in one of their windows, but for sessions; of windows, a join, and keys with a ttl those without a time.
 
     Where stderr is no terminal, a line an epoch says when it was complete, how long it took, and how many records were
     read and bytes written. What functions of the job print goes there too: stdout has the result alone. When several

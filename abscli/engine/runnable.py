@@ -206,9 +206,10 @@ def all_faults(topology: Topology, directory: str, *, from_start: bool) -> Itera
                 yield OperatorFault(op.id, (str(op.kind),), f"operator {op.id}: {error.message}", error.hint)
         elif op.lookup:
             try:
-                read_table(op, directory)
-            except JobFailed as error:
-                yield OperatorFault(op.id, (str(op.kind), "path"), error.message, error.hint)
+                read_table(op, directory, seconds=10)
+            except (JobFailed, UsageError, EngineStopped) as error:
+                where = next(name for name in ("path", "table", "query") if getattr(op.lookup, name))
+                yield OperatorFault(op.id, (str(op.kind), where), error.message, error.hint)
     yield from column_faults(topology, columns)
 
 

@@ -44,7 +44,7 @@ class Marks(TypedDict, total=False):
     deterministic: False: the same input may give other output.
     ordered_output: a promise that nothing that it puts out depends on how its inputs interleave.
     on_error: what becomes of a record on which it fails: it ends the run, is left out, or goes to `dead_letter(PATH)`.
-        Of map, filter, flat_map, agg, and sources of JSON lines and CSV.
+        Of map, filter, flat_map, agg, join, distinct with a time to live, and sources of JSON lines and CSV.
     """
 
     id: str
@@ -233,20 +233,27 @@ class Stream:
 
     def lookup(
         self,
-        path: str,
+        path: str | None = None,
         *,
         on: str | Sequence[str],
         how: LookupHow = "inner",
         columns: Sequence[str] | None = None,
+        table: str | None = None,
+        query: str | None = None,
+        url_env: str | None = None,
+        service: str | None = None,
         **marks: Unpack[Marks],
     ) -> Stream:
         """Columns of a table beside each row of this stream.
 
         path: of a Parquet or CSV file, which each task reads when it starts. on: key columns of both. how: `left` keeps
         rows without a match, with nulls. columns: of the table; None: all others than the key.
+        table, query: in place of a path, of PostgreSQL; url_env: the environment variable with its URL; service: of
+        libpq's service file.
         """
+        where = {"path": path, "table": table, "query": query, "url_env": url_env, "service": service}
         work: dict[str, Any] = {
-            "path": path,
+            **{name: value for name, value in where.items() if value is not None},
             "key": [on] if isinstance(on, str) else list(on),
             **({} if how == "inner" else {"how": how}),
             **({} if columns is None else {"columns": list(columns)}),
@@ -431,7 +438,7 @@ class Grouped:
         emit: `epoch`: the keys that have had rows in it, `change`: those of them whose values differ from what was put
         out for them last, `record`: at every row, `batch`: the keys of a batch of rows.
         id, parallelism, max_parallelism, deterministic, ordered_output: as of every operator.
-        on_error: of rows with which a sum leaves 64 bits, as of `map`.
+        on_error: of rows with which a sum leaves 64 bits, or that have no time for windows or a ttl, as of `map`.
         """
         line, _ = caller()
         if named is not None and not isinstance(named, Mapping):

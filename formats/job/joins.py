@@ -195,30 +195,53 @@ def _table_path(node: Node, label: str, mistakes: Mistakes) -> str | None:
 
 
 _LOOKUP = Record(
-    {"path": _table_path, "key": read.columns, "how": one_of(LookupHow), "columns": read.columns},
-    {"path": "the file with the table", "key": "key: [column, ...]"},
+    {"path": _table_path, "key": read.columns, "how": one_of(LookupHow), "columns": read.columns,
+     "table": read.string, "query": read.string, "url_env": read.string, "service": read.string},
+    {"key": "key: [column, ...]"},
     descriptions={
         "path": "A Parquet or CSV file, relative to the job file. Each task reads it when it starts.",
         "key": "Columns of the stream and of the table.",
         "how": "inner: rows without a match are left out, the default. left: they go on, with nulls.",
         "columns": "Of the table, that come to each row; left out: all but the key.",
+        "table": "In place of a path, a table of PostgreSQL: its name, or schema.name.",
+        "query": "In place of a path, a query to PostgreSQL whose answer is the table.",
+        "url_env": "The environment variable with the URL of the database.",
+        "service": "Of libpq's service file.",
     },
 )
+_FROM = ("path", "table", "query")
+_CONNECTION = ("url_env", "service")
+_LOOKUP_SCHEMA = {
+    **_LOOKUP.schema,
+    "oneOf": [{"required": [name]} for name in _FROM],
+    "dependentSchemas": {name: {"not": {"required": ["path"]}} for name in _CONNECTION},
+}
 
 
-@shape(None, **_LOOKUP.schema)
+@shape(None, **_LOOKUP_SCHEMA)
 def lookup(node: Node, label: str, mistakes: Mistakes) -> dict[str, Any] | None:
     """A table beside the stream."""
     values = _LOOKUP.read(node, label, mistakes)
-    if values is None or None in values.values():
+    if values is None or not isinstance(node, Mapping):
         return None
-    return {"lookup": Lookup(**values)}
+    named = [name for name in _FROM if name in node.pairs]
+    if len(named) != 1:
+        message = f"{label} has {' and '.join(named)}" if named else f"{label} does not say where its table is"
+        mistakes.add(node, message, "give one of path (a file), table and query (of PostgreSQL)")
+        return None
+    for name in _CONNECTION:
+        if name in node.pairs and "path" in node.pairs:
+            mistakes.add(node.pairs[name][0], f"{label}: {name} is of a database, and its table is a file")
+            return None
+    if None in values.values():
+        return None
+    return {"lookup": Lookup(**{"path": "", **values})}
 
 
 def lookup_document(lookup: Lookup) -> dict[str, Any]:
     """What stands in a file for it."""
     return {
-        "path": lookup.path,
+        **{name: value for name in (*_FROM, *_CONNECTION) if (value := getattr(lookup, name))},
         "key": list(lookup.key),
         **({} if lookup.how is LookupHow.INNER else {"how": lookup.how.value}),
         **({"columns": list(lookup.columns)} if lookup.columns else {}),

@@ -228,18 +228,23 @@ class Join(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Lookup(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A table beside the stream, read from a file when a task starts.
+    """A table beside the stream, read from a file or a database when a task starts.
 
-    path: of a Parquet or CSV file, by its ending;
+    path: of a Parquet or CSV file, by its ending; empty where a database has it;
     key: columns of the table, and of the stream, that have to be equal;
     how: whether a row without a match goes on, with nulls;
-    columns: that come to a row; all others than the key where it says none.
+    columns: that come to a row; all others than the key where it says none;
+    table, query: of PostgreSQL, one of them; url_env, service: where that is, as of a sink. Empty where not said.
     """
 
     path: str
     key: tuple[str, ...]
     how: LookupHow = LookupHow.INNER
     columns: tuple[str, ...] = ()
+    table: str = ""
+    query: str = ""
+    url_env: str = ""
+    service: str = ""
 
 
 class DeadLetter(msgspec.Struct, frozen=True):

@@ -158,10 +158,12 @@ def read_operator(
         _read_inputs(draft, node.pairs["from"][1], where, mistakes)
     _read_kind(draft, node, where, mistakes)
     draft.on_error = marks.get("on_error") or msgspec.UNSET
-    if draft.on_error is not msgspec.UNSET and not may_go_on(draft.kind, draft.connector):
+    fails = may_go_on(draft.kind, draft.connector) and (draft.kind is not Kind.DISTINCT or draft.ttl is not None)
+    if draft.on_error is not msgspec.UNSET and not fails:
         of_type = f" of type {draft.connector.get('type')}" if draft.kind is Kind.SOURCE and draft.connector else ""
         message = f"{where}: on_error is for operators that can leave a record out, not for a {draft.kind}{of_type}"
-        hint = f"map, filter, flat_map, reduce, and sources of type {', '.join(FAILING_SOURCES)} can"
+        hint = "map, filter, flat_map, reduce, join, distinct with a ttl, "
+        hint += f"and sources of type {', '.join(FAILING_SOURCES)} can"
         mistakes.add(node.pairs["on_error"][0], message, hint)
     return draft
 
@@ -297,8 +299,6 @@ def _check_times(draft: Draft, where: str, mistakes: Mistakes) -> None:
         if draft.emit not in (None, Emit.EPOCH):
             message = f"{where}: windows are put out when they end, and emit is {draft.emit}"
             mistakes.add(draft.place(("reduce", "emit")), message, "remove emit")
-        if draft.on_error is not msgspec.UNSET:
-            mistakes.add(draft.place(("on_error",)), f"{where}: its windows have no on_error", "put a filter before it")
         for name in [*(draft.key or ()), *(state for output in draft.aggregates for state in output.state)]:
             if name in (WINDOW_START, WINDOW_END):
                 message = f"{where}: {name} is a column of its windows"

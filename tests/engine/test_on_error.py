@@ -292,6 +292,7 @@ def test_a_sum_that_overflows_in_a_job(tmp_path: Path) -> None:
         ("{from: s, map: identity, on_error: {dead_letter: 3}}", "dead_letter must be a string"),
         ("{from: s, map: identity, on_error: {}}", "on_error has no dead_letter"),
         ("{from: s, distinct: [line], on_error: skip}", "not for a distinct"),
+        ("{from: s, process: {key: [line], function: identity}, on_error: skip}", "not for a process"),
         ("{from: s, sink: {type: jsonl, path: o}, on_error: skip}", "not for a sink"),
         ("{source: {type: text, path: x}, on_error: skip}", "not for a source of type text"),
     ],

@@ -145,8 +145,9 @@ def complete(folder: Path) -> list[int]:
 
 def read_all(run: Run, url: str) -> None:
     """Until all that is in the table is shown: then stop it."""
-    count = len(in_table(url))
-    run.until(lambda: len(shown(run.folder)) >= count)
+    count, newest = len(in_table(url)), max(complete(run.folder), default=0)
+    # Not before it has an epoch of its own: until then what is shown may be an older run's.
+    run.until(lambda: max(complete(run.folder), default=0) > newest and len(shown(run.folder)) >= count)
     run.stop()
 
 

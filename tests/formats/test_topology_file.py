@@ -500,3 +500,20 @@ def test_a_table_beside_the_stream_is_read_and_written_again() -> None:
     assert errors_in("  t: {from: s, lookup: {path: u.txt, key: [k]}}\n") == [
         "5:31: operator t: lookup: path must end in .parquet or .csv, not 'u.txt'"
     ]
+
+
+def test_a_table_beside_the_stream_that_a_database_has() -> None:
+    head = "  s: {source: {type: text, path: x}}\n"
+    topology = parsed(head + "  t: {from: s, lookup: {query: 'select 1 k', url_env: U, service: d, key: [k]}}\n")
+    expected = Lookup("", ("k",), query="select 1 k", url_env="U", service="d")
+    assert topology.operator("t").lookup == expected
+    assert parse_topology_bytes(job_yaml(topology).encode(), "again.yaml") == topology
+    assert errors_in("  t: {from: s, lookup: {table: u, path: u.csv, key: [k]}}\n") == [
+        "5:24: operator t: lookup has path and table"
+    ]
+    assert errors_in("  t: {from: s, lookup: {key: [k]}}\n") == [
+        "5:24: operator t: lookup does not say where its table is"
+    ]
+    assert errors_in("  t: {from: s, lookup: {path: u.csv, url_env: U, key: [k]}}\n") == [
+        "5:38: operator t: lookup: url_env is of a database, and its table is a file"
+    ]

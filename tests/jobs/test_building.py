@@ -588,11 +588,13 @@ def test_a_join_and_a_table_are_what_a_job_file_says() -> None:
     )  # fmt: skip
     joined.late("right").to_jsonl("late", id="late")
     joined.lookup("users.csv", on="k", how="left", columns=["name"]).to_jsonl("out")
+    joined.lookup(table="s.users", url_env="DB", on="k", id="users").to_jsonl("out/users", id="to_users")
     operators = {op.id: op for op in job.topology.operators}
     expected = Join("orders", ("at", "paid"), 0, 90_000_000, How.OUTER, 60_000_000, {"payments": columns})
     assert operators["joined"].join == expected
     assert operators["joined"].key == ("k",)
     assert operators["lookup"].lookup == Lookup("users.csv", ("k",), LookupHow.LEFT, ("name",))
+    assert operators["users"].lookup == Lookup("", ("k",), table="s.users", url_env="DB")
     late = next(edge for edge in job.topology.edges if edge.target == "late")
     assert (late.source, late.output) == ("joined", "late_right")
     assert parse_job_bytes(job.yaml().encode(), "job.yaml").topology == job.topology

@@ -56,14 +56,17 @@ class Accumulating:
                 before = self._before(one.function, column, located)
                 column.put(located.slots, merged(one.function, values, located.groups, before, one.limit))
 
-    def overflowing(self, state: KeyedState, rows: Rows, located: Located) -> list[int]:
-        """The rows with which a sum would overflow, given those before them that do not make one."""
+    def overflowing(
+        self, state: KeyedState, rows: Rows, located: Located, records: Slots | None = None
+    ) -> list[int]:
+        """The rows with which a sum would overflow, given those before them that do not make one. records: as of
+        `aggregates.overflowing`."""
         sums = [
             (values.cast(pa.int64()), column.take(located.slots))
             for one, values, column in self._accumulators(state, rows.batch)
             if one.function == Aggregation.SUM and values is not None and pa.types.is_int64(column.type)
         ]
-        return overflowing(sums, located.groups) if sums else []
+        return overflowing(sums, located.groups, records) if sums else []
 
     def add_one_by_one(self, state: KeyedState, rows: Rows, located: Located) -> dict[str, pa.Array]:
         """As `add`; what is shown behind each row."""

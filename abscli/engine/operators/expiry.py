@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 
-from abscli.engine.operators.windows import event_times
+from abscli.engine.failures import Failures
+from abscli.engine.operators.rows import numbered
+from abscli.engine.operators.windows import event_times, with_times
 from abscli.engine.state.key_table import Located
 from abscli.engine.state.keyed_state import UNDUE, KeyedState, Rows, State
 from formats.job.model import Operator
@@ -17,6 +20,12 @@ class Expiry:
         self._operator = operator.id
         self._ttl = operator.ttl or None
         self.columns = () if self._ttl is None else (self._ttl.time,)
+
+    def taken(self, batch: pa.RecordBatch, first: int, failures: Failures | None) -> Rows:
+        """Rows with their numbers, from the first on; without those that have no time, where failures take them."""
+        if self._ttl is None or failures is None:
+            return numbered(batch, first)
+        return with_times(batch, first, self._ttl.time, self._operator, failures)[0]
 
     def put_off(self, state: KeyedState, rows: Rows, located: Located) -> None:
         """Rows have come for keys of a state, which are there."""

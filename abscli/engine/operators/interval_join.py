@@ -16,11 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from abscli.engine.errors import JobFailed
+from abscli.engine.failures import Failures
 from abscli.engine.operators.join_columns import MATCHED, JoinColumns, keeps
-from abscli.engine.operators.rows import joined, key_columns, numbered
+from abscli.engine.operators.rows import joined, key_columns
 from abscli.engine.operators.runnable import EMITTED_ROWS, WithLate
 from abscli.engine.operators.sorted_runs import SortedRuns
-from abscli.engine.operators.windows import Times, event_times
+from abscli.engine.operators.windows import Times, with_times
 from abscli.engine.sources.event_times import as_event_times
 from abscli.engine.state.key_table import KeyIndex, Slots, same
 from abscli.engine.state.keyed_state import REMOVED, KeyedState, Rows, State
@@ -36,8 +37,12 @@ Runs = dict[Side, SortedRuns]
 class IntervalJoin:
     """inputs: the columns of each side. watermark: what the last barriers brought."""
 
-    def __init__(self, operator: Operator, task: TaskId, state: State, inputs: Mapping[Side, pa.Schema]) -> None:
+    def __init__(
+        self, operator: Operator, task: TaskId, state: State, inputs: Mapping[Side, pa.Schema],
+        failures: Failures | None = None,
+    ) -> None:  # fmt: skip
         assert operator.join
+        self._failures = failures
         self._operator = operator
         self._join = operator.join
         self._task = task
@@ -82,8 +87,10 @@ class IntervalJoin:
     def process(self, batch: pa.RecordBatch, first: int, origin: str = "") -> pa.RecordBatch | WithLate | None:
         assert self.state is not None
         side = Side.LEFT if origin == self._join.left else Side.RIGHT
-        rows, numbers = self._columns.rows(batch, side), numbered(batch, first).numbers
-        times = event_times(rows, self._time[side], numbers, self._operator.id)
+        rows = self._columns.rows(batch, side)
+        (batch, numbers, *_), times = with_times(batch, first, self._time[side], self._operator.id, self._failures)
+        if len(times) < rows.num_rows:
+            rows = self._columns.rows(batch, side)
         is_late = self._is_late(times)
         late = batch.filter(pa.array(is_late))
         keys = key_columns(rows, self._operator.key, self._operator.id)

@@ -60,12 +60,12 @@ def make_operator(
         case Kind.UNION:
             return RowWise(operator, task, None)
         case Kind.DISTINCT:
-            return Distinct(operator, make_state(operator))
+            return Distinct(operator, make_state(operator), failures)
         case Kind.JOIN if operator.join and inputs is not None:
-            return IntervalJoin(operator, task, make_state(operator), inputs)
+            return IntervalJoin(operator, task, make_state(operator), inputs, failures)
         case Kind.REDUCE if operator.window:
             made = Sessions if operator.window.kind is WindowKind.SESSION else Windowed
-            return made(operator, task, make_state(operator))
+            return made(operator, task, make_state(operator), failures)
         case Kind.REDUCE:
             last_out = LastOut(lambda: make_state(operator)) if operator.emit == Emit.CHANGE else None
             return Reduce(operator, task, make_state(operator), last_out, failures)

@@ -11,7 +11,7 @@ from abscli.engine.failures import Failures
 from abscli.engine.operators.accumulating import Accumulating
 from abscli.engine.operators.expiry import Expiry
 from abscli.engine.operators.last_out import LastOut
-from abscli.engine.operators.rows import columns, joined, key_columns, numbered
+from abscli.engine.operators.rows import columns, joined, key_columns
 from abscli.engine.operators.runnable import EMITTED_ROWS
 from abscli.engine.state.aggregates import Overflow
 from abscli.engine.state.key_table import Located
@@ -24,7 +24,8 @@ class Reduce:
     """Named aggregates by key; emits a row a changed key per epoch or batch, or a row a record.
 
     last_out: what was last put out for keys, for who emits changes alone.
-    failures: takes the records at which a sum overflows; None: that ends the run.
+    failures: takes the records at which a sum overflows, or that have no time where keys are kept for a while; None:
+    these end the run.
     """
 
     def __init__(
@@ -41,7 +42,8 @@ class Reduce:
 
     def process(self, batch: pa.RecordBatch, first: int, origin: str = "") -> pa.RecordBatch | None:
         assert self.state is not None
-        rows, keys = numbered(batch, first), key_columns(batch, self.state.key, self._operator.id)
+        rows = self._expiry.taken(batch, first, self._failures)
+        batch, keys = rows.batch, key_columns(rows.batch, self.state.key, self._operator.id)
         self._aggregates.name_kinds(self.state, batch)
         if self._operator.emit == Emit.RECORD:
             each = [self._row_by_row(state, some) for state, some in self.state.divided(rows, keys)]

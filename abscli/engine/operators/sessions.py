@@ -13,10 +13,11 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
+from abscli.engine.failures import Failures
 from abscli.engine.operators.accumulating import Accumulating
-from abscli.engine.operators.rows import columns, key_columns, numbered
+from abscli.engine.operators.rows import columns, key_columns
 from abscli.engine.operators.runnable import EMITTED_ROWS, WithLate
-from abscli.engine.operators.windows import Times, event_times, moments, put_in_order
+from abscli.engine.operators.windows import Times, moments, put_in_order, with_times
 from abscli.engine.state.key_table import KeyIndex, Slots
 from abscli.engine.state.keyed_state import REMOVED, KeyedState, Rows, State
 from formats.ids import TaskId
@@ -27,11 +28,13 @@ NOW = REMOVED + 1
 
 
 class Sessions:
-    """Session windows. watermark: what the last barriers brought."""
+    """Session windows. watermark: what the last barriers brought. failures: takes the records that have no time; None:
+    they end the run."""
 
-    def __init__(self, operator: Operator, task: TaskId, state: State) -> None:
+    def __init__(self, operator: Operator, task: TaskId, state: State, failures: Failures | None = None) -> None:
         assert operator.window
         self._operator = operator
+        self._failures = failures
         self._window = operator.window
         self._aggregates = Accumulating(operator, task)
         self._needed = tuple(dict.fromkeys([*operator.key, *self._aggregates.needed]))
@@ -40,17 +43,18 @@ class Sessions:
 
     def process(self, batch: pa.RecordBatch, first: int, origin: str = "") -> pa.RecordBatch | WithLate | None:
         assert self.state is not None
-        times = event_times(batch, self._window.time, numbered(batch, first).numbers, self._operator.id)
+        timed, times = with_times(batch, first, self._window.time, self._operator.id, self._failures)
         late = np.zeros(len(times), dtype=bool)
         if self.watermark is not None:
             late = times + (self._window.size + self._window.lateness) <= self.watermark
         rows = np.flatnonzero(~late)
         if len(rows):
-            self._add(batch, rows, times[rows], first)
-        return WithLate(None, batch.filter(pa.array(late))) if late.any() else None
+            self._add(timed, rows, times[rows])
+        return WithLate(None, timed.batch.filter(pa.array(late))) if late.any() else None
 
-    def _add(self, batch: pa.RecordBatch, rows: Slots, times: Times, first: int) -> None:
+    def _add(self, timed: Rows, rows: Slots, times: Times) -> None:
         assert self.state is not None
+        batch = timed.batch
         kind = batch.schema.field(self._window.time).type
         columns(batch, self._needed, self._operator.id)
         some = batch.select(self._needed).take(pa.array(rows))
@@ -66,7 +70,7 @@ class Sessions:
         # The number of a row leads to its time as well: both go with it to the part of the state that has its key.
         places = np.arange(len(rows))
         for state, of_state in self.state.divided(Rows(some, places), keys):
-            numbered_rows = of_state._replace(numbers=first + rows[order][of_state.numbers])
+            numbered_rows = of_state._replace(numbers=timed.numbers[rows[order][of_state.numbers]])
             located = self._aggregates.locate(state, numbered_rows)
             state.touch(located.slots)
             self._aggregates.add(state, numbered_rows, located)

@@ -1,20 +1,22 @@
 """The operator that puts columns of a table beside each row of a stream.
 
-A task reads the whole file when it starts. Its digest stands in every snapshot, so that another table is noticed when
-the job goes on.
+A task reads the whole file, or asks a database for all of it, when it starts. Its digest stands in every snapshot, so
+that another table is noticed when the job goes on.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from abscli.engine.errors import JobFailed
+from abscli.engine.operators.database_table import read_database_table, title_of
 from abscli.engine.operators.join_columns import SUFFIX
 from abscli.engine.operators.rows import columns
 from abscli.engine.state.key_table import Slots, same
@@ -29,7 +31,7 @@ DIGEST = "table"
 
 
 class Table(NamedTuple):
-    """What is in a file. digest: SHA-256 of its bytes."""
+    """What is in a file, or what a database has. digest: SHA-256 of its bytes, or of its rows."""
 
     rows: pa.Table
     digest: str
@@ -44,11 +46,14 @@ class Prepared(NamedTuple):
     schema: pa.Schema
 
 
-def read_table(operator: Operator, directory: str) -> Table:
-    """The table of a `lookup`, key columns first; JobFailed where it cannot be read, or lacks a column."""
+def read_table(operator: Operator, directory: str, seconds: float | None = None) -> Table:
+    """The table of a `lookup`, key columns first; JobFailed where it cannot be read, or lacks a column. seconds: for
+    which a database is awaited, of which UsageError and EngineStopped are raised, too."""
     assert operator.lookup
     lookup = operator.lookup
-    path = os.path.join(directory, lookup.path)
+    path = place_of_table(operator, directory)
+    if not lookup.path:
+        return Table(*read_database_table(operator, partial(_wanted, operator, path), seconds))
     try:
         with open(path, "rb") as file:
             data = file.read()
@@ -59,15 +64,28 @@ def read_table(operator: Operator, directory: str) -> Table:
             f"operator {operator.id}: cannot read its table {path}: {reason}",
             hint="every worker reads it when it starts: put it where all of them find it",
         ) from None
-    names = [*lookup.key, *(lookup.columns or [name for name in table.column_names if name not in lookup.key])]
+    return Table(table.select(_wanted(operator, path, table.column_names)), hashlib.sha256(data).hexdigest())
+
+
+def place_of_table(operator: Operator, directory: str) -> str:
+    """What messages call the table."""
+    assert operator.lookup
+    path = operator.lookup.path
+    return os.path.join(directory, path) if path else title_of(operator)
+
+
+def _wanted(operator: Operator, place: str, there: Sequence[str]) -> list[str]:
+    """Of the columns that are there, in the table's order, those that are used: the key first."""
+    assert operator.lookup
+    lookup = operator.lookup
+    names = [*lookup.key, *(lookup.columns or [name for name in there if name not in lookup.key])]
     for name in names:
-        if table.column_names.count(name) != 1:
-            problem = "no column" if name not in table.column_names else "two columns"
+        if there.count(name) != 1:
+            problem = "no column" if name not in there else "two columns"
             raise JobFailed(
-                f"operator {operator.id}: its table {path} has {problem} {name!r}",
-                hint=f"it has {', '.join(table.column_names)}",
+                f"operator {operator.id}: its table {place} has {problem} {name!r}", hint=f"it has {', '.join(there)}"
             )
-    return Table(table.select(names), hashlib.sha256(data).hexdigest())
+    return names
 
 
 def _decoded(path: str, data: bytes) -> pa.Table:
@@ -85,10 +103,9 @@ def check_table(operator: Operator, table: Table, kept: Mapping[str, str] | None
     before = (kept or {}).get(DIGEST)
     if before is None or before == table.digest or not operator.deterministic:
         return
-    assert operator.lookup
-    path = os.path.join(directory, operator.lookup.path)
+    place = place_of_table(operator, directory)
     raise JobFailed(
-        f"operator {operator.id}: its table {path} is another one than in the epoch: its SHA-256 is "
+        f"operator {operator.id}: its table {place} is another one than in the epoch: its SHA-256 is "
         f"{table.digest[:12]}…, it was {before[:12]}…",
         hint="put back what it was; or mark the operator deterministic: false, to go on with another table",
     )
@@ -147,7 +164,7 @@ class TableLookup:
             except (pa.ArrowException, NotImplementedError):
                 raise JobFailed(
                     f"task {self._task}: key column {name!r} is {wanted} in the stream, and "
-                    f"{table.schema.field(name).type} in its table {self._lookup.path}",
+                    f"{table.schema.field(name).type} in its table {place_of_table(self._operator, '')}",
                     hint="cast the stream's column in a map before it",
                 ) from None
             table = table.set_column(table.column_names.index(name), name, column)

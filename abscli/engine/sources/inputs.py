@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from abscli.engine.errors import JobFailed
+from abscli.engine.errors import EngineStopped, JobFailed
 from abscli.engine.operators.table_lookup import check_table, read_table
 from abscli.engine.sources.finding import matching
 from abscli.engine.sources.fingerprints import Fingerprint, is_same
 from abscli.engine.sources.input_files import Status, path_of, statuses
 from abscli.engine.sources.making import FILE_TYPES, ROW_FILES
-from abscli.engine.sources.postgres.resumed import leaves_rows
+from abscli.engine.sources.postgres.resumed import SECONDS, leaves_rows
 from formats.job.following import follows
 from formats.job.model import Kind, Operator, Topology
 from formats.native.facts import PartFacts
@@ -70,7 +71,12 @@ def _check_tables(topology: Topology, parts: Iterable[PartFacts], directory: str
     """JobFailed for a table beside the stream that is another one than in the epoch."""
     for op in topology.operators:
         kept = next((part.connector for part in parts if part.operator == op.id), None)
-        if op.lookup and kept is not None and os.path.isfile(os.path.join(directory, op.lookup.path)):
+        if not op.lookup or kept is None:
+            continue
+        if not op.lookup.path:
+            with contextlib.suppress(EngineStopped):  # a database that is away now is asked by workers again
+                check_table(op, read_table(op, directory, SECONDS), kept, directory)
+        elif os.path.isfile(os.path.join(directory, op.lookup.path)):
             check_table(op, read_table(op, directory), kept, directory)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple, assert_never
 
 import numpy as np
@@ -304,24 +305,32 @@ def _running_sum(column: pa.Array, groups: Slots, before: pa.Array) -> pa.Array:
     return pa.array(rows, pa.int64())
 
 
-def overflowing(sums: Sequence[tuple[pa.Array, pa.Array]], groups: Slots) -> list[int]:
+def overflowing(
+    sums: Sequence[tuple[pa.Array, pa.Array]], groups: Slots, records: Slots | None = None
+) -> list[int]:
     """The rows with which any of the sums would overflow: each is left out of all of them, and those behind it count
-    without it. sums: of values as int64, and of what each group's sum was before."""
+    without it. sums: of values as int64, and of what each group's sum was before. records: ascending, of which record
+    each row is, where several may be of one, which is left out as a whole."""
     if not any(_may_overflow(column, before) for column, before in sums):
         return []
     totals = [before.to_pylist() for _, before in sums]
     columns = [column.to_pylist() for column, _ in sums]
-    failing = []
-    for row, (group, *values) in enumerate(zip(groups.tolist(), *columns, strict=True)):
+    numbers = range(len(groups)) if records is None else records.tolist()
+    failing: list[int] = []
+    for _, of_record in groupby(range(len(groups)), key=numbers.__getitem__):
+        rows = list(of_record)
         after = [
-            total[group] if value is None else (total[group] or 0) + value
-            for total, value in zip(totals, values, strict=True)
+            (total, group, (total[group] or 0) + values[row])
+            for row in rows
+            for group in (int(groups[row]),)
+            for total, values in zip(totals, columns, strict=True)
+            if values[row] is not None
         ]
-        if all(value is None or -INT64 <= value < INT64 for value in after):
-            for total, value in zip(totals, after, strict=True):
+        if all(-INT64 <= value < INT64 for _, _, value in after):
+            for total, group, value in after:
                 total[group] = value
         else:
-            failing.append(row)
+            failing += rows
     return failing
 
 
