@@ -1,12 +1,14 @@
 """Drivers with their workers, and a server, killed at random moments of a job with one kind of sink: what is lost or
 twice.
 
-    python -m tests.bench.sinks.bench_kills [--sink jsonl|csv|parquet|delta|postgres|upsert] [--kills 200] [--seed 1]
+    python -m tests.bench.sinks.bench_kills [--sink jsonl|csv|parquet|delta|postgres|upsert|kafka] [--kills 200]
+        [--seed 1]
 
 Drivers by SIGKILL, at the moments of `MOMENTS` (`tests.support.jobs.lines.signal_at` says what they are) or at a random
-time, each gone on with from the newest complete epoch. PostgreSQL's server by SIGKILL at a random time of a run, and is
-started again at once: the job goes on. Each line of the input is to be shown once (by key, too: a trigger counts), no
-epoch is to be committed twice, and no transaction to be left prepared.
+time, each gone on with from the newest complete epoch. PostgreSQL's server and Kafka's broker by SIGKILL at a random
+time of a run, and started again at once: the job goes on. Each line of the input is to be shown once (by key, too: a
+trigger counts; of a topic, to who reads what is committed), no epoch is to be committed twice, and no transaction to be
+left prepared.
 """
 
 from __future__ import annotations
@@ -21,11 +23,13 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from tests.support.jobs.lines import Gate, Lines, in_a_process, make_table, write_lines
+from tests.support.kafka import Broker, running
 from tests.support.postgres import Postgres, postgres, rows
 
 FILES = ("parted", "manifest", "reveal", "published", "time")
@@ -36,12 +40,23 @@ MOMENTS = {
     "delta": ("staged", "manifest", "reveal", "writing", "committed", "time"),
     "postgres": ("filled", "prepare", "manifest", "reveal", "commit"),
     "upsert": ("staged", "manifest", "reveal", "merging", "shown"),
+    "kafka": ("staged", "manifest", "reveal", "producing", "committing", "finished"),
 }
-SERVED = ("postgres", "upsert")
+SERVED = ("postgres", "upsert", "kafka")
+ROWS = 12
+"""Of `producing`: so many are written between two moments."""
 EPOCHS = 12
 TABLE = "shown"
 SERVER_DIES = 0.6
 """Share of runs in which the server is killed."""
+
+
+class Server(Protocol):
+    """What is killed besides."""
+
+    def kill(self) -> None: ...
+
+    def start(self) -> None: ...
 
 
 class Wrong(NamedTuple):
@@ -53,7 +68,33 @@ class Wrong(NamedTuple):
     left: int
 
 
-def ended(process: subprocess.Popen[str], wait: float | None, server: Postgres | None) -> bool:
+@contextmanager
+def server_of(sink: str) -> Iterator[Server | None]:
+    """The server that a sink writes to, which runs."""
+    if sink not in SERVED:
+        yield None
+    elif sink == "kafka":
+        with tempfile.TemporaryDirectory(prefix="abs-kafka-") as home, running(Path(home)) as broker:
+            os.environ["LINES_BROKER"] = broker.address
+            yield broker
+    else:
+        with postgres() as server:
+            os.environ["LINES_DATABASE"] = server.url
+            yield server
+
+
+def target(sink: str, seed: int, server: Server | None) -> str:
+    """The name of what the sink writes to, which is empty."""
+    if isinstance(server, Broker):
+        server.make(topic := f"lines-{seed}", 3)
+        return topic
+    if isinstance(server, Postgres):
+        make_table(server.url, TABLE, sink)
+        return TABLE
+    return "out"
+
+
+def ended(process: subprocess.Popen[str], wait: float | None, server: Server | None) -> bool:
     """The process has ended, by its own signal or well; whether the server was killed meanwhile.
 
     wait: seconds after which the server is, or the process where there is none; None for never.
@@ -71,30 +112,35 @@ def ended(process: subprocess.Popen[str], wait: float | None, server: Postgres |
                 server.start()
                 is_killed = True
     _, errors = process.communicate(timeout=900)
-    assert process.returncode in (0, -signal.SIGKILL), errors[-2000:]
+    gave_up = is_killed and "EngineStopped: " in errors  # a server that took too long to come back
+    if gave_up:
+        print(errors.strip().splitlines()[-1], file=sys.stderr)
+    assert gave_up or process.returncode in (0, -signal.SIGKILL), errors[-2000:]
     return is_killed
 
 
-def one_job(sink: str, seed: int, folder: Path, server: Postgres | None) -> tuple[Counter[str], Wrong]:
+def one_job(sink: str, seed: int, folder: Path, server: Server | None) -> tuple[Counter[str], Wrong]:
     """What was killed, and what is wrong then."""
     rng, kills = random.Random(seed), Counter[str]()
     write_lines(folder, EPOCHS)
-    if server is not None:
-        make_table(server.url, TABLE, sink)
-    lines = Lines(folder, Gate(), TABLE if server is not None else "out", sink)
+    lines = Lines(folder, Gate(), target(sink, seed, server), sink)
     moments = [(rng.choice(MOMENTS[sink]), rng.randrange(1, 9)) for _ in range(rng.randrange(3, 7))]
-    for where, n in [*moments, ("end", 1)]:
+    is_over = False
+    while not is_over:
+        where, n = moments.pop() if moments else ("end", 1)
         begun = (folder / "a" / "abs-store.json").exists()
         complete = lines.complete() if begun else []
         start = str(complete[-1]) if complete else "0" if begun else ""
         is_timed = where == "time" or (server is not None and rng.random() < SERVER_DIES)
         wait = rng.uniform(0.8, 4.0) if is_timed else None
-        process = in_a_process(lines, where, n, signal.SIGKILL, from_epoch=start)
+        calls = 1 + n * ROWS if where == "producing" else n
+        process = in_a_process(lines, where, calls, signal.SIGKILL, from_epoch=start)
         kills["server"] += ended(process, wait, server)
         kills[where] += process.returncode == -signal.SIGKILL
+        is_over = where == "end" and process.returncode == 0
     wrong = lines.wrong()
     left = _committed_twice(folder) if sink == "delta" else 0
-    if server is not None:
+    if isinstance(server, Postgres):
         left = len(rows(server.url, "select gid from pg_prepared_xacts"))
     return kills, Wrong(sum(-n for n in wrong.values() if n < 0), sum(n for n in wrong.values() if n > 0), left)
 
@@ -115,10 +161,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     kills, total, seed = Counter[str](), Wrong(0, 0, 0), given.seed
-    with ExitStack() as running:
-        server = running.enter_context(postgres()) if given.sink in SERVED else None
-        if server is not None:
-            os.environ["LINES_DATABASE"] = server.url
+    with server_of(given.sink) as server:
         while kills.total() < given.kills:
             folder = Path(tempfile.mkdtemp(prefix="abs-kills-"))
             try:
