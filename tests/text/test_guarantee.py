@@ -17,7 +17,8 @@ from formats.job.promises import Promise
 from tests.support.schemas import checked
 
 DATA = Path(__file__).parents[1] / "data" / "topologies"
-JOBS = {"weak": "guarantees/weak.yaml", "wordcount": "good/wordcount.yaml", "imports": "good/imports.yaml"}
+JOBS = {"weak": "guarantees/weak.yaml", "topics": "guarantees/topics.yaml",
+        "wordcount": "good/wordcount.yaml", "imports": "good/imports.yaml"}  # fmt: skip
 
 
 def loaded(name: str, policy: Policy) -> Guarantee:

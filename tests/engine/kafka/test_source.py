@@ -151,6 +151,17 @@ def test_partitions_that_came_between_runs_are_read_by_one_task_each(
     assert [at.split for at in sources[1].positions] == [f"{topic}-2", f"{topic}-3"]
 
 
+def test_whether_it_follows_may_change_between_two_runs(broker: Broker, topic: str, reader: Reader) -> None:
+    broker.send(topic, {0: range(3)})
+    source = reader.begin()
+    assert len(all_of(source)) == 3
+    broker.send(topic, {0: range(3, 5), 1: range(5, 6)})
+    source = reader.begin(source.positions, follow=True)
+    assert values(source, 3) == ["3", "4", "5"]
+    broker.send(topic, {0: range(6, 9)})
+    assert sorted(row["value"] for row in all_of(reader.begin(source.positions))) == ["6", "7", "8"]
+
+
 def test_latest_begins_with_what_comes_later(broker: Broker, topic: str, reader: Reader) -> None:
     broker.send(topic, {0: range(5)})
     source = reader.begin(follow=True, start="latest")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from abscli.engine.brokers import brokers_of, settings_of
@@ -60,7 +61,9 @@ class KafkaSource:
         self._others = frozenset(others)
         self._rows = rows
         self._is_begun = positions is not None
-        self._partitions = Partitions(positions or ())
+        # Who follows a topic that was read to an end before goes on behind that.
+        until = {"until": None} if self._follows else {}
+        self._partitions = Partitions(msgspec.structs.replace(at, **until) for at in positions or ())
         self._nothing = pa.RecordBatch.from_pylist([], rows.schema)
         self._consumer: Any = None
         self._lookout: Lookout | None = None
@@ -189,6 +192,8 @@ class KafkaSource:
                 if number % tasks == index:
                     self._partitions.add(position)
             self._is_begun = True
+        if not self._follows:
+            self._end()
         from confluent_kafka import Consumer
 
         brokers = brokers_of(self._operator, self._directory)
@@ -207,6 +212,14 @@ class KafkaSource:
         self._paused = {one.number for one in self._partitions if one.is_over}
         self._consumer.assign([self._place(one) for one in self._partitions if not one.is_over])
         self._lookout = Lookout(brokers, self._topic.name)
+
+    def _end(self) -> None:
+        """Partitions that were followed before end where they end now."""
+        endless = [one for one in self._partitions if one.until is None]
+        if endless:
+            ends = {at.split: at.until for at in beginning(self._operator, self._directory)}
+            for one in endless:
+                one.until = max(one.offset, ends.get(one.split) or 0)
 
     def _place(self, partition: Partition) -> Any:
         from confluent_kafka import TopicPartition
