@@ -246,10 +246,21 @@ def _graph(around: Around, marks: Marks, wrong: Mapping[tuple[str, str], str] = 
 
 
 def table_of(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Facts as a table, the columns in the order in which they appear first."""
+    """Facts as a table, the columns in the order in which they appear first, and numbers each in one of its own."""
+    rows = [_flat(row) for row in rows[:ROWS]] + list(rows[ROWS:])
     columns = tuple(dict.fromkeys(name for row in rows[:ROWS] for name in row))
     cells = tuple(tuple(_word(row.get(name)) for name in columns) for row in rows[:ROWS])
     return Table(title, columns, cells, len(rows))
+
+
+def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in row.items():
+        if isinstance(value, Mapping) and value and all(isinstance(one, int | float | None) for one in value.values()):
+            flat |= {f"{name} {part}": one for part, one in value.items() if one is not None}
+        else:
+            flat[name] = value
+    return flat
 
 
 def _word(value: object) -> str | int | float | bool | None:

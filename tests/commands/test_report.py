@@ -216,6 +216,9 @@ def test_a_comparison(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "lines": None, "seen": "changed", "out": None,
     }  # fmt: skip
     assert [table["title"] for table in report["tables"]] == ["State of operators", "Source positions", "Channel logs"]
+    (positions,) = (table for table in report["tables"] if table["title"] == "Source positions")
+    assert {"task", "split", "from offset", "to offset", "moved offset"} <= set(positions["columns"])
+    assert all(isinstance(cell, int | None) for row in positions["rows"] for cell in row[2:])
     assert page_of(capsys, "saved.json").text.count("in/0.txt") == 1
 
 
