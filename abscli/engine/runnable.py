@@ -13,8 +13,8 @@ from abscli.engine.operators.table_lookup import read_table
 from abscli.engine.process_faults import process_faults
 from abscli.engine.sinks.places import place_of
 from abscli.engine.sources.event_times import as_event_times
-from abscli.engine.sources.finding import find_splits
-from abscli.engine.sources.input_files import is_uri, path_of
+from abscli.engine.sources.files.finding import find_splits
+from abscli.engine.sources.files.input_files import is_uri, path_of
 from abscli.engine.sources.kafka.records import VALUE
 from abscli.engine.sources.making import FILE_TYPES, SOURCE_TYPES, columns_of, declared_schema
 from abscli.engine.sources.postgres.table import KeyedTable, look_at, schema_in

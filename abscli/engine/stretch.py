@@ -21,7 +21,7 @@ from abscli.engine.channels.inbox import Barrier, Batch
 from abscli.engine.channels.messages import JobSpec
 from abscli.engine.channels.peers import CHANNEL_BYTES
 from abscli.engine.local.steps import Place
-from abscli.engine.sources.input_files import path_of
+from abscli.engine.sources.files.input_files import path_of
 from abscli.engine.sources.making import ROW_FILES, extent, make_source
 from abscli.engine.task import RunningTask
 from abscli.planner.repair import Cut

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from abscli.engine.sources import line_files
+from abscli.engine.sources.files import line_files
 from tests.support.jobs.inline import Middle, store
 
 

@@ -23,7 +23,7 @@ from abscli.engine.channels.messages import ChannelHello
 from abscli.engine.coordinator import Progress, Service
 from abscli.engine.errors import EngineStopped
 from abscli.engine.job import run_job
-from abscli.engine.sources import line_files
+from abscli.engine.sources.files import line_files
 from abscli.engine.telemetry.news import Recovered
 from abscli.engine.worker import Worker
 from tests.support.doors import HELLO, House, turned_away, until
@@ -287,7 +287,7 @@ import os, resource, sys
 from pathlib import Path
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 from abscli.engine.channels import door
-from abscli.engine.sources import line_files
+from abscli.engine.sources.files import line_files
 from abscli.engine.job import run_job
 from abscli.engine.losses import restarting
 from tests.support.jobs.small import inline, last_counts, word_count

@@ -15,8 +15,8 @@ from abscli.engine.coordinator import Service
 from abscli.engine.errors import JobFailed
 from abscli.engine.generations.rescaling import Rescale, publish
 from abscli.engine.job import run_job
-from abscli.engine.sources import line_files
 from abscli.engine.sources.event_times import EventTimes, as_event_times
+from abscli.engine.sources.files import line_files
 from abscli.engine.telemetry.metrics import JobMetrics
 from abscli.engine.telemetry.news import EpochDone, News
 from formats.ids import TaskId

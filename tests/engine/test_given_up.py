@@ -12,7 +12,7 @@ from abscli.engine.channels import peers
 from abscli.engine.coordinator import Progress, Service
 from abscli.engine.job import run_job
 from abscli.engine.journal import Journal
-from abscli.engine.sources import line_files
+from abscli.engine.sources.files import line_files
 from abscli.engine.telemetry.news import EpochGivenUp, News
 from formats.job.expand import task_ids
 from formats.job.model import Edge, Kind, Partition, Topology

@@ -16,7 +16,8 @@ from abscli.engine.coordinator import Progress
 from abscli.engine.drivers.inline import InlineWorkers
 from abscli.engine.errors import EngineError
 from abscli.engine.job import JobOptions, run_job
-from abscli.engine.sources import line_files, making
+from abscli.engine.sources import making
+from abscli.engine.sources.files import line_files
 from formats.ids import ChannelId
 from formats.job.model import Aggregate, Edge, Kind, Partition, Topology
 from tests.support.jobs.inline import STORE, Middle, failing, run, stop_after

@@ -17,7 +17,7 @@ from abscli.engine.generations.rescaling import Rescale, publish
 from abscli.engine.job import run_job
 from abscli.engine.losses.decisions import Scope
 from abscli.engine.runnable import check_runnable
-from abscli.engine.sources import line_files
+from abscli.engine.sources.files import line_files
 from abscli.engine.telemetry.news import EpochDone, News
 from formats.job.model import Edge, How, Kind, Topology
 from formats.native.facts import REMOVING_VERSION

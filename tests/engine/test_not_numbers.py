@@ -14,7 +14,7 @@ from abscli.cli.main import main
 from abscli.engine.errors import JobFailed
 from abscli.engine.job import run_job
 from abscli.engine.sinks.folder_sinks import FolderSink
-from abscli.engine.sources import line_files
+from abscli.engine.sources.files import line_files
 from formats.job.model import Aggregate, Edge, Kind, Operator, Partition, Topology
 from formats.native.sink import staged_path
 from formats.query.predicate import BadPredicate, filtered, may_hold, parse_predicate

@@ -20,7 +20,7 @@ from abscli.engine.job import Outcome, run_job
 from abscli.engine.operators.making import make_operator
 from abscli.engine.operators.row_wise import RowWise
 from abscli.engine.runnable import check_runnable, graph_faults
-from abscli.engine.sources import line_files
+from abscli.engine.sources.files import line_files
 from abscli.planner.rescale import with_parallelism
 from formats.ids import TaskId
 from formats.job.file import BadFile, parse_topology, parse_topology_bytes

@@ -18,7 +18,7 @@ from abscli import try_job
 from abscli.engine.failures import Failures
 from abscli.engine.job import JobOptions, Outcome, run_job
 from abscli.engine.operators.making import make_operator
-from abscli.engine.sources import line_files
+from abscli.engine.sources.files import line_files
 from formats.ids import TaskId
 from formats.job.file import parse_topology
 from formats.job.model import Aggregate, Aggregation, Emit, Kind, Operator, Topology, Window, WindowKind

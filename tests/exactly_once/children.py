@@ -243,7 +243,7 @@ def _lose(losses: list[Loss], goal: int | None) -> None:
     to stop. Sources do the same whenever they are asked again, so that steps can be taken again."""
     from abscli.cli import running
     from abscli.engine.coordinator import Progress, Service
-    from abscli.engine.sources import jsonl, line_files, text
+    from abscli.engine.sources.files import jsonl, line_files, text
 
     init, shown = Service.__init__, running.Display.__call__
     services: list[Service] = []

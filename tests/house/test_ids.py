@@ -14,7 +14,7 @@ from tests.support.imports import MODULES, ROOT
 IDS = "formats/ids.py"
 CUTS_PATHS = {
     "abscli/cli/hints.py",
-    "abscli/engine/sources/input_files.py",
+    "abscli/engine/sources/files/input_files.py",
     "abscli/stores/flink/diff.py",
     "abscli/stores/spark/naming.py",
     "abscli/stores/spark/rewind.py",
@@ -105,7 +105,7 @@ ENDS = {"operator", "op", "sender", "receiver", "source", "target", "task"}
 """Of what names are glued: behind one of these stands no `/` or `->`."""
 
 GLUES_OTHERS = {
-    "abscli/engine/sources/generated.py": "which part of all rows a split is",
+    "abscli/engine/sources/made/generated.py": "which part of all rows a split is",
     "abscli/sim/chandy_lamport/stable.py": "a pipe between two processes",
     "formats/native/names.py": "the pattern of a channel's name on disk",
     "formats/spark/layout.py": "paths",

@@ -12,7 +12,7 @@ import pytest
 
 from abscli.engine.coordinator import Progress, Service
 from abscli.engine.job import run_job
-from abscli.engine.sources import line_files
+from abscli.engine.sources.files import line_files
 from formats.job.file import parse_topology
 from formats.native import layout, lock
 from formats.native.store import NativeStore

@@ -187,7 +187,7 @@ def planned(tmp_path: Path) -> tuple[Path, Counter[str]]:
     (tmp_path / "job.yaml").write_text(JOB)
     stopped = inline(tmp_path, keep=None, interval=0.05)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("abscli.engine.sources.line_files.CHUNK", 4096)
+        patch.setattr("abscli.engine.sources.files.line_files.CHUNK", 4096)
         run_job(
             word_count(), str(tmp_path / "store"), stopped,
             on_progress=lambda progress: ask_to_stop() if progress.epochs >= 2 else None,

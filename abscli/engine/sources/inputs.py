@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from abscli.engine.errors import EngineStopped, JobFailed
 from abscli.engine.operators.table_lookup import check_table, read_table
-from abscli.engine.sources.finding import matching
-from abscli.engine.sources.fingerprints import Fingerprint, is_same
-from abscli.engine.sources.input_files import Status, path_of, statuses
+from abscli.engine.sources.files.finding import matching
+from abscli.engine.sources.files.fingerprints import Fingerprint, is_same
+from abscli.engine.sources.files.input_files import Status, path_of, statuses
 from abscli.engine.sources.making import FILE_TYPES, ROW_FILES
 from abscli.engine.sources.postgres.resumed import SECONDS, leaves_rows
 from formats.job.following import follows

@@ -10,28 +10,28 @@ import pyarrow as pa
 
 from abscli.engine.errors import UsageError
 from abscli.engine.failures import Failures
-from abscli.engine.sources import nexmark
-from abscli.engine.sources.arrow import open_arrow
 from abscli.engine.sources.columns import chosen, schema_of
 from abscli.engine.sources.contract import Source
-from abscli.engine.sources.csv import CsvForm, CsvSource, infer_csv
-from abscli.engine.sources.csv_records import CsvRecords
 from abscli.engine.sources.event_times import EventTimes
-from abscli.engine.sources.expressions import rows_maker, rows_schema
-from abscli.engine.sources.finding import find_splits, refuse_strangers
-from abscli.engine.sources.following import Followed, FollowedSplits, FollowingSource
-from abscli.engine.sources.generated import GeneratedSource, split_names
-from abscli.engine.sources.input_files import matching_files, path_of, status_of
-from abscli.engine.sources.jsonl import JsonLinesSource, infer_schema
+from abscli.engine.sources.files.arrow import open_arrow
+from abscli.engine.sources.files.csv import CsvForm, CsvSource, infer_csv
+from abscli.engine.sources.files.csv_records import CsvRecords
+from abscli.engine.sources.files.finding import find_splits, refuse_strangers
+from abscli.engine.sources.files.following import Followed, FollowedSplits, FollowingSource
+from abscli.engine.sources.files.input_files import matching_files, path_of, status_of
+from abscli.engine.sources.files.jsonl import JsonLinesSource, infer_schema
+from abscli.engine.sources.files.line_files import LineFiles
+from abscli.engine.sources.files.parquet import ParquetRows
+from abscli.engine.sources.files.row_files import OpenRowFile, RowFilesSource, kept_schema
+from abscli.engine.sources.files.text import LINES, TextSource
 from abscli.engine.sources.kafka.records import Rows, schema_of_records
 from abscli.engine.sources.kafka.source import KafkaSource
 from abscli.engine.sources.kafka.topics import refuse_others
-from abscli.engine.sources.line_files import LineFiles
-from abscli.engine.sources.parquet import ParquetRows
+from abscli.engine.sources.made import nexmark
+from abscli.engine.sources.made.expressions import rows_maker, rows_schema
+from abscli.engine.sources.made.generated import GeneratedSource, split_names
 from abscli.engine.sources.postgres.source import PostgresSource
-from abscli.engine.sources.row_files import OpenRowFile, RowFilesSource, kept_schema
 from abscli.engine.sources.splits import FromSplits, Splits
-from abscli.engine.sources.text import LINES, TextSource
 from formats.ids import TaskId
 from formats.job.event_time import event_time_of
 from formats.job.following import followed_every

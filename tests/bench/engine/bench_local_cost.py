@@ -35,7 +35,7 @@ from abscli.engine.local.hearing import Hearing
 from abscli.engine.local.ledger import Ledger
 from abscli.engine.local.steps import Steps
 from abscli.engine.losses.decisions import Scope
-from abscli.engine.sources import line_files
+from abscli.engine.sources.files import line_files
 from abscli.engine.worker import Worker
 from tests.support.intervals import median_interval
 from tests.support.jobs.small import last_counts, word_count, write_words

@@ -39,7 +39,7 @@ import pyarrow.parquet as pq
 import pyspark
 import pytest
 
-from abscli.engine.sources import nexmark
+from abscli.engine.sources.made import nexmark
 from formats.job.model import Kind
 from tests.bench.nexmark import flink_sql, spark_queries
 from tests.support.flink.java import compiled

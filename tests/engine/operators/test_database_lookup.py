@@ -14,7 +14,7 @@ from abscli.engine.errors import JobFailed, UsageError
 from abscli.engine.job import run_job
 from abscli.engine.operators.table_lookup import read_table
 from abscli.engine.runnable import all_faults
-from abscli.engine.sources import line_files
+from abscli.engine.sources.files import line_files
 from formats.job.model import Kind, Lookup, LookupHow, Operator, Topology
 from tests.support.jobs.inline import STORE, stop_after
 from tests.support.jobs.joins import rows_of, with_table, write_orders

@@ -17,7 +17,7 @@ from abscli.engine.errors import JobFailed, UsageError
 from abscli.engine.job import run_job
 from abscli.engine.operators.table_lookup import Table, TableLookup, own_key_groups, read_table
 from abscli.engine.runnable import all_faults
-from abscli.engine.sources import line_files
+from abscli.engine.sources.files import line_files
 from formats.ids import TaskId
 from formats.job.model import Edge, Kind, Lookup, LookupHow, Operator, Partition
 from formats.native.hashing import key_groups

@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from abscli.engine.errors import JobFailed, UsageError
-from abscli.engine.sources import line_files, row_files
-from abscli.engine.sources.csv import CsvForm
-from abscli.engine.sources.csv_records import CsvRecords
+from abscli.engine.sources.files import line_files, row_files
+from abscli.engine.sources.files.csv import CsvForm
+from abscli.engine.sources.files.csv_records import CsvRecords
 from abscli.engine.sources.making import columns_of, make_source
 from formats.errors import Damaged
 from formats.job.model import Kind

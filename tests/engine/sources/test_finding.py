@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from abscli.engine.sources.finding import refuse_strangers
-from abscli.engine.sources.input_files import fitting
+from abscli.engine.sources.files.finding import refuse_strangers
+from abscli.engine.sources.files.input_files import fitting
 from formats.errors import UnsafePath
 from formats.job.model import Kind, Operator
 from formats.view import Position

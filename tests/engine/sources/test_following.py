@@ -15,9 +15,9 @@ import pytest
 
 from abscli.engine.errors import JobFailed, UsageError
 from abscli.engine.runnable import all_faults
-from abscli.engine.sources import following, input_files, line_files
 from abscli.engine.sources.contract import Source
 from abscli.engine.sources.event_times import EventTimes
+from abscli.engine.sources.files import following, input_files, line_files
 from abscli.engine.sources.making import make_source
 from formats.ids import TaskId
 from formats.job.event_time import EventTime

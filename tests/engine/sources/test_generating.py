@@ -14,8 +14,8 @@ from abscli import Job
 from abscli.engine.errors import JobFailed, UsageError
 from abscli.engine.job import JobOptions, run_job
 from abscli.engine.runnable import all_faults
-from abscli.engine.sources import generated
-from abscli.engine.sources.expressions import rows_maker, rows_schema
+from abscli.engine.sources.made import generated
+from abscli.engine.sources.made.expressions import rows_maker, rows_schema
 from abscli.engine.sources.making import make_source
 from abscli.jobs.attempts import Attempts, Order
 from formats.job.file import parse_job_bytes

@@ -12,8 +12,8 @@ import pytest
 
 from abscli.engine.errors import JobFailed
 from abscli.engine.job import JobOptions, rehearse, run_job
-from abscli.engine.sources import fingerprints
-from abscli.engine.sources.fingerprints import Fingerprint, of_pieces
+from abscli.engine.sources.files import fingerprints
+from abscli.engine.sources.files.fingerprints import Fingerprint, of_pieces
 from abscli.engine.sources.inputs import LaterInput
 from abscli.engine.telemetry.news import News
 from abscli.jobs.attempts import Attempts, Order

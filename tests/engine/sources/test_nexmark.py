@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from abscli.engine.job import JobOptions, run_job
-from abscli.engine.sources import generated, nexmark
+from abscli.engine.sources.made import generated, nexmark
 from abscli.engine.sources.making import make_source
 from abscli.jobs.attempts import Attempts, Order
 from formats.errors import Damaged

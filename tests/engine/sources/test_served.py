@@ -10,9 +10,9 @@ import pytest
 from abscli.engine.errors import JobFailed, UsageError
 from abscli.engine.job import JobOptions, rehearse, run_job
 from abscli.engine.runnable import all_faults
-from abscli.engine.sources import fingerprints, input_files
-from abscli.engine.sources.fingerprints import Fingerprint
-from abscli.engine.sources.input_files import ServedFile, matching_files, status_of
+from abscli.engine.sources.files import fingerprints, input_files
+from abscli.engine.sources.files.fingerprints import Fingerprint
+from abscli.engine.sources.files.input_files import ServedFile, matching_files, status_of
 from abscli.engine.sources.inputs import LaterInput
 from abscli.engine.sources.making import make_source
 from abscli.jobs.attempts import Attempts, Order

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from abscli.engine.sources import line_files
 from abscli.engine.sources.contract import Source
+from abscli.engine.sources.files import line_files
 from abscli.engine.sources.making import make_source
 from formats.job.model import Kind
 from tests.support.jobs.small import operator

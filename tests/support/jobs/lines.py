@@ -27,7 +27,7 @@ from pyarrow import csv, parquet
 from abscli.engine.coordinator import Progress, Service
 from abscli.engine.job import JobOptions, Outcome, run_job
 from abscli.engine.sinks.staged.printed import Printed, print_with
-from abscli.engine.sources import jsonl, line_files, text
+from abscli.engine.sources.files import jsonl, line_files, text
 from abscli.engine.telemetry.news import News
 from abscli.stores.native.plan import plan_recovery
 from abscli.stores.native.restore import restore

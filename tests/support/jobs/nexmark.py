@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from abscli.engine.sources import nexmark
+from abscli.engine.sources.made import nexmark
 from formats.job.model import Kind, Topology
 from tests.support.imports import ROOT
 

@@ -23,7 +23,7 @@ import pyarrow as pa
 from abscli.engine import journal
 from abscli.engine.coordinator import Progress, Service
 from abscli.engine.job import JobOptions, run_job
-from abscli.engine.sources import jsonl, line_files, text
+from abscli.engine.sources.files import jsonl, line_files, text
 from abscli.engine.state import part_io
 from formats.job.expand import task_ids
 from formats.job.model import (

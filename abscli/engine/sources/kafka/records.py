@@ -10,7 +10,7 @@ import pyarrow as pa
 from abscli.engine.errors import JobFailed
 from abscli.engine.failures import Failures
 from abscli.engine.sources.columns import schema_of
-from abscli.engine.sources.jsonl import parse_rows
+from abscli.engine.sources.files.jsonl import parse_rows
 from formats.ids import TaskId
 from formats.job.model import Operator
 

@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from abscli.engine.errors import JobFailed, UsageError
 from abscli.engine.postgres.database import Unreachable, until_it_answers
+from abscli.engine.sources.files.row_files import keep_schema, kept_schema
 from abscli.engine.sources.postgres.keys import KINDS, Identity, Key, key_text, position_key, read_key, read_kinds
 from abscli.engine.sources.postgres.reading import ROWS, Piece, TableReader, Waits
 from abscli.engine.sources.postgres.table import KeyedTable, kinds_of, look_at, schema_in
-from abscli.engine.sources.row_files import keep_schema, kept_schema
 from formats.ids import TaskId
 from formats.job.following import followed_every
 from formats.job.model import Operator

@@ -9,8 +9,8 @@ from itertools import accumulate
 import pyarrow as pa
 import pyarrow.ipc as ipc
 
-from abscli.engine.sources.input_files import AHEAD_OF_ROWS, arrow_file, is_uri, open_file
-from abscli.engine.sources.row_files import RowFile, plain_types
+from abscli.engine.sources.files.input_files import AHEAD_OF_ROWS, arrow_file, is_uri, open_file
+from abscli.engine.sources.files.row_files import RowFile, plain_types
 
 _MAGIC = b"ARROW1"
 

@@ -15,7 +15,7 @@ import time
 import zlib
 from typing import NamedTuple
 
-from abscli.engine.sources.input_files import AHEAD, InputFile, Status, open_file, status_of_open
+from abscli.engine.sources.files.input_files import AHEAD, InputFile, Status, open_file, status_of_open
 
 SETTLED_NS = 2_000_000_000
 """A file that was changed less than this before it was read may change again within one tick of its clock."""

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from abscli.engine.sources.generated import Dice, MakeRows, Numbers
+from abscli.engine.sources.made.generated import Dice, MakeRows, Numbers
 
 PERSONS, AUCTIONS, BIDS = 1, 3, 46
 EVENTS = PERSONS + AUCTIONS + BIDS

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from abscli.engine.errors import JobFailed, UsageError
-from abscli.engine.sources.generated import Dice, MakeRows, Numbers
+from abscli.engine.sources.made.generated import Dice, MakeRows, Numbers
 from formats.job.expressions import ROW, BadExpression, moment, parse_expression
 
 _CHECKED = {ast.Add: pc.add_checked, ast.Sub: pc.subtract_checked, ast.Mult: pc.multiply_checked}

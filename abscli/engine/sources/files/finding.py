@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 
 from abscli.engine.errors import UsageError
-from abscli.engine.sources.input_files import fitting, is_uri, matching_files, path_of
+from abscli.engine.sources.files.input_files import fitting, is_uri, matching_files, path_of
 from formats.errors import UnsafePath
 from formats.job.model import Operator
 from formats.view import Position

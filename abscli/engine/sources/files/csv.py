@@ -11,10 +11,10 @@ import pyarrow.csv as pc
 from abscli.engine.errors import JobFailed, UsageError
 from abscli.engine.failures import Failures
 from abscli.engine.sources.columns import TYPES, chosen
-from abscli.engine.sources.csv_records import CsvRecords
-from abscli.engine.sources.input_files import open_file
-from abscli.engine.sources.line_files import FromLines, LineFiles
-from abscli.engine.sources.readable import readable
+from abscli.engine.sources.files.csv_records import CsvRecords
+from abscli.engine.sources.files.input_files import open_file
+from abscli.engine.sources.files.line_files import FromLines, LineFiles
+from abscli.engine.sources.files.readable import readable
 
 _HEAD = 1 << 20
 """Bytes of the first file from which types are inferred."""

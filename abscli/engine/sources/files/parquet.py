@@ -8,9 +8,9 @@ from itertools import accumulate
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from abscli.engine.sources import row_files
-from abscli.engine.sources.input_files import arrow_file
-from abscli.engine.sources.row_files import plain_types
+from abscli.engine.sources.files import row_files
+from abscli.engine.sources.files.input_files import arrow_file
+from abscli.engine.sources.files.row_files import plain_types
 
 
 class ParquetRows:

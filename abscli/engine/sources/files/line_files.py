@@ -7,8 +7,16 @@ import errno
 from typing import Protocol
 
 from abscli.engine.errors import JobFailed
-from abscli.engine.sources.fingerprints import Fingerprint, beginning, is_what_was_read
-from abscli.engine.sources.input_files import InputFile, ServedFile, Status, is_uri, open_file, path_of, status_of_open
+from abscli.engine.sources.files.fingerprints import Fingerprint, beginning, is_what_was_read
+from abscli.engine.sources.files.input_files import (
+    InputFile,
+    ServedFile,
+    Status,
+    is_uri,
+    open_file,
+    path_of,
+    status_of_open,
+)
 from abscli.engine.sources.splits import FromSplits, Splits
 from formats.ids import TaskId
 

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from abscli.engine.errors import JobFailed
-from abscli.engine.sources.fingerprints import Fingerprint, is_same
-from abscli.engine.sources.input_files import Status, path_of
+from abscli.engine.sources.files.fingerprints import Fingerprint, is_same
+from abscli.engine.sources.files.input_files import Status, path_of
 from abscli.engine.sources.splits import FromSplits, Splits
 from formats.ids import TaskId
 from formats.job.following import split_number

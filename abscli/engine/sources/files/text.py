@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from abscli.engine.sources import line_files
+from abscli.engine.sources.files import line_files
 
 LINES = pa.schema([pa.field("line", pa.string())])
 """What a text source reads."""

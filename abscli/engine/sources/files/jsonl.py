@@ -14,9 +14,9 @@ import pyarrow.json as pj
 from abscli.engine.errors import JobFailed, UsageError
 from abscli.engine.failures import Failures
 from abscli.engine.sources.columns import TYPES
-from abscli.engine.sources.input_files import arrow_file
-from abscli.engine.sources.line_files import FromLines, LineFiles
-from abscli.engine.sources.readable import readable
+from abscli.engine.sources.files.input_files import arrow_file
+from abscli.engine.sources.files.line_files import FromLines, LineFiles
+from abscli.engine.sources.files.readable import readable
 from formats.ids import TaskId
 
 

@@ -9,8 +9,8 @@ from typing import Protocol
 import pyarrow as pa
 
 from abscli.engine.errors import JobFailed
-from abscli.engine.sources.fingerprints import PIECE, Fingerprint, of_pieces
-from abscli.engine.sources.input_files import open_file, path_of
+from abscli.engine.sources.files.fingerprints import PIECE, Fingerprint, of_pieces
+from abscli.engine.sources.files.input_files import open_file, path_of
 from abscli.engine.sources.splits import FromSplits, Splits
 from formats.errors import Damaged
 from formats.ids import TaskId
