@@ -269,6 +269,19 @@ def test_an_epoch_whose_records_are_gone_is_named_before_anything_is_started(
     check_rows(tmp_path, Counter(rows=30))
 
 
+def test_who_goes_back_to_an_older_epoch_reads_the_same_again(tmp_path: Path, broker: Broker, topic: str) -> None:
+    (tmp_path / "slow.py").write_text(SLOW.format(folder=str(tmp_path), pause=0))
+    topology = reading(pipelines(), broker, topic)
+    numbered(broker, topic, range(10))
+    first = run_to(tmp_path, topology, 10).epoch
+    numbered(broker, topic, range(10, 20))
+    run_to(tmp_path, topology, 20, from_epoch=first)
+    numbered(broker, topic, range(20, 25))
+    run_to(tmp_path, topology, 25, from_epoch=first)
+    check_rows(tmp_path, Counter(rows=25))
+    check_sound(tmp_path)
+
+
 def test_latest_is_where_the_topic_ended_at_the_start_also_for_who_begins_again(
     tmp_path: Path, broker: Broker, topic: str
 ) -> None:

@@ -420,8 +420,11 @@ def test_a_task_without_a_partition_keeps_nobody_waiting(topic: str, reader: Rea
     assert all_of(reader.begin((), 2, 3)) == []
 
 
-def test_the_clients_settings_come_from_a_file(reader: Reader, tmp_path: Path) -> None:
+def test_the_clients_settings_come_from_a_file(
+    reader: Reader, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """TLS to a listener without it: if it were not read, the broker would answer."""
+    monkeypatch.setattr(brokers, "SECONDS", 0.5)
     config = tmp_path / "kafka.properties"
     config.write_text("# of a broker that wants it\nsecurity.protocol = ssl\nno line\n")
     with pytest.raises(UsageError, match=r"line 3 of .*kafka.properties is not name=value"):
@@ -429,3 +432,8 @@ def test_the_clients_settings_come_from_a_file(reader: Reader, tmp_path: Path) -
     config.write_text("no.such.setting=1\n")
     with pytest.raises(UsageError, match="No such configuration property"):
         topics.beginning(reader.operator(config=str(config)), ".")
+    config.write_text("security.protocol=ssl\n")
+    with pytest.raises(EngineStopped, match="does not answer"):
+        topics.beginning(reader.operator(config="kafka.properties"), str(tmp_path))
+    config.write_text("# all as it is\n")
+    assert len(topics.beginning(reader.operator(config="kafka.properties"), str(tmp_path))) == 2
