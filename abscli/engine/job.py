@@ -30,7 +30,7 @@ from abscli.engine.losses.decisions import Scope
 from abscli.engine.runnable import check_runnable
 from abscli.engine.sinks.outputs import Outputs
 from abscli.engine.sources.inputs import LaterInput, later_input
-from abscli.engine.telemetry.news import Changed, News, SlotsAwaited, Stopping
+from abscli.engine.telemetry.news import Begun, Changed, News, SlotsAwaited, Stopping
 from abscli.engine.telemetry.tracing import TraceFile, check_trace
 from abscli.protocol.coordinator import Coordinator, Until
 from abscli.protocol.policy import Policy
@@ -358,6 +358,7 @@ def _attempt(
     )
     signals.attach(service)
     on_service(service)
+    on_news(Begun(topology, Policy(attempt.policy)))
     launcher.prepare(spec)
     service.serve(launcher)
     if isinstance(coordinator, TracedCoordinator):

@@ -22,6 +22,7 @@ from abscli.engine.coordinator import CIRCULATING_BYTES, Progress
 from abscli.engine.errors import UsageError
 from abscli.engine.sources.inputs import LaterInput
 from abscli.engine.telemetry.news import (
+    Begun,
     EpochDone,
     EpochGivenUp,
     FramesLetGo,
@@ -148,7 +149,7 @@ class JobMetrics:
                 self._silent.inc()
             case FramesLetGo() | HeardAgain() | NewGeneration() | LaterInput() | OtherCode() | Rescaled():
                 pass
-            case SlotsAwaited() | SourceWaits() | Stopping() | StaysWritten():
+            case Begun() | SlotsAwaited() | SourceWaits() | Stopping() | StaysWritten():
                 pass
             case _:
                 assert_never(news)
