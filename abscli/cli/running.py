@@ -68,6 +68,7 @@ class Display:
         """What has just happened."""
         from abscli.engine.sources.inputs import LaterInput
         from abscli.engine.telemetry.news import (
+            Begun,
             EpochDone,
             EpochGivenUp,
             FramesLetGo,
@@ -90,6 +91,8 @@ class Display:
         from abscli.text.skipped import skipped_text
 
         match news:
+            case Begun(topology, policy):
+                note_guarantee(topology, policy)
             case EpochDone(epoch, at, seconds, records, written, phases, _, skipped):
                 figures = f"{seconds:.3f} s, {counted(records, 'record')}, {size(written)}"
                 figures += f"; {skipped_text(skipped)}" if skipped else ""

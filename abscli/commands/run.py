@@ -306,9 +306,9 @@ def run(
     name, as of any other job; nothing is pickled. No store and no plan ever leads to a file being imported: only a JOB
     that is named does.
 
-    At its start a line on stderr says what holds from end to end under the policy, and what weakens that: of state, how
-    often a record counts, and of output, how often a row made of it is shown, where they differ. 'abs topology JOB
-    --guarantee' says it of each sink, with what to change.
+    At its start, as at that of 'abs restore', 'abs drill' and 'abs demo', a line on stderr says what holds from end to
+    end under the policy, and what weakens that: of state, how often a record counts, and of output, how often a row
+    made of it is shown, where they differ. 'abs topology JOB --guarantee' says it of each sink, with what to change.
 
     --dry-run says all at once that a run would be refused for: functions that do not load, connectors and kinds of
     operators that cannot be run, input and columns that are not there, a store or sinks of another job. It needs no
@@ -346,7 +346,6 @@ def run(
         check_directory,
         emit_result,
         job_watched,
-        note_guarantee,
         note_taken_over,
         warn_of_clear,
         warn_of_repeats,
@@ -410,9 +409,7 @@ def run(
     prints = any((op.connector or {}).get("type") == "stdout" for op in prepared.topology.operators)
     print_with(emit_rows)
     with job_watched(name, metrics) as show:
-        outcome = prepared.run(
-            show, show.news, lambda service: note_guarantee(prepared.topology, service.policy)
-        )
+        outcome = prepared.run(show, show.news)
     from abscli.text.columns import counted
     from abscli.text.skipped import skipped_text
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abscli.graph.job_graph import JobGraph
+from abscli.text.operator_marks import marks_of
 from abscli.text.topology import partition_label, show
 from formats.job.model import Kind, Operator
 
@@ -14,7 +15,7 @@ def topology_dot(graph: JobGraph) -> str:
     lines = [f"digraph {_quoted(graph.topology.job)} {{", "  rankdir=LR;", '  node [shape=box, fontname="sans-serif"];']
     for op in graph.topology.operators:
         shape = f", shape={_SHAPES[op.kind]}" if op.kind in _SHAPES else ""
-        lines.append(f"  {_quoted(op.id)} [label={_quoted(op.id, _about(op))}{shape}];")
+        lines.append(f"  {_quoted(op.id)} [label={_quoted(op.id, _about(op), *marks_of(op))}{shape}];")
     for edge in graph.topology.edges:
         dashed = ", style=dashed, constraint=false" if graph.is_back(edge) else ""
         label = _quoted(partition_label(edge))
@@ -27,7 +28,7 @@ def topology_mermaid(graph: JobGraph) -> str:
     lines = ["flowchart LR"]
     names = {op.id: f"n{number}" for number, op in enumerate(graph.topology.operators, 1)}
     for op in graph.topology.operators:
-        lines.append(f'  {names[op.id]}["{_entities(op.id)}<br/>{_entities(_about(op))}"]')
+        lines.append(f'  {names[op.id]}["{_entities(op.id)}{_lines(op)}"]')
     for edge in graph.topology.edges:
         arrow = "-.->" if graph.is_back(edge) else "-->"
         label = _entities(partition_label(edge))
@@ -37,6 +38,10 @@ def topology_mermaid(graph: JobGraph) -> str:
 
 def _about(op: Operator) -> str:
     return f"{op.kind.value}, {op.parallelism} task{'' if op.parallelism == 1 else 's'}"
+
+
+def _lines(op: Operator) -> str:
+    return "".join(f"<br/>{_entities(line)}" for line in (_about(op), *marks_of(op)))
 
 
 def _quoted(*lines: str) -> str:

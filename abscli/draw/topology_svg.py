@@ -8,12 +8,14 @@ from abscli.draw import svg
 from abscli.draw.topology_layout import LABEL_HEIGHT, Box, Link, Route, lay_out_rightwards
 from abscli.graph.job_graph import JobGraph
 from abscli.text.cells import broken, cells, shortened
+from abscli.text.operator_marks import marks_of
 from abscli.text.topology import partition_label, show, topology_summary
 from formats.job.model import Edge, Kind, Operator, Partition
 
 MARGIN = 20.0
 ID_LIMIT, ID_LINES = 28, 3  # characters of an id in one line, and lines; the whole id is its tooltip
 LABEL_LIMIT = 28
+MARK_LIMIT = 48
 LINE = 15.0
 
 
@@ -69,15 +71,18 @@ def _label_of(edge: Edge) -> str:
     return shortened(partition_label(edge), LABEL_LIMIT)
 
 
-def _texts(op: Operator, loop: int | None, label: str) -> tuple[list[str], str, str]:
-    """The lines of its id, what it is, and how its inputs are partitioned if that is the same of all."""
+def _texts(op: Operator, loop: int | None, label: str) -> tuple[list[str], str, str, list[str]]:
+    """The lines of its id, what it is, how its inputs are partitioned if that is the same of all, and what it does by
+    event time and with records on which it fails."""
     about = f"{op.kind.value}, {op.parallelism} task{'' if op.parallelism == 1 else 's'}"
-    return broken(op.id, ID_LIMIT, ID_LINES), about + (f", loop {loop}" if loop else ""), label
+    about += f", loop {loop}" if loop else ""
+    return broken(op.id, ID_LIMIT, ID_LINES), about, label, [show(mark) for mark in marks_of(op)]
 
 
-def _size(names: list[str], about: str, label: str) -> tuple[float, float]:
-    wide = max(*(cells(name) * 13 * svg.MONO for name in names), cells(about) * 11 * svg.SANS, _label_width(label))
-    return max(wide + 28, 90.0), LINE * (len(names) + bool(label)) + 30
+def _size(names: list[str], about: str, label: str, marks: list[str]) -> tuple[float, float]:
+    small = (_label_width(shortened(text, MARK_LIMIT)) for text in (label, *marks))
+    wide = max(*(cells(name) * 13 * svg.MONO for name in names), cells(about) * 11 * svg.SANS, *small)
+    return max(wide + 28, 90.0), LINE * (len(names) + bool(label) + len(marks)) + 30
 
 
 def _room(edge: Edge, label: str) -> float:
@@ -108,19 +113,26 @@ def _label(edge: Edge, label: str, route: Route) -> str:
     return svg.plate(x, y, _label_width(label) - 6, 12) + svg.text(x, y + 3.5, label, "small faint middle")
 
 
-def _box(op: Operator, names: list[str], about: str, label: str, box: Box, looped: bool) -> str:
+def _box(
+    op: Operator, names: list[str], about: str, label: str, marks: list[str], box: Box, looped: bool
+) -> str:
     """Sources and sinks have round ends: the job begins and ends there."""
     x, corner = box.left + box.width / 2, box.height / 2 if op.kind in (Kind.SOURCE, Kind.SINK) else 6
     place = f'x="{svg.number(box.left)}" y="{svg.number(box.top)}"'
     size = f'width="{svg.number(box.width)}" height="{svg.number(box.height)}" rx="{svg.number(corner)}"'
+    bottom = box.bottom - 10 - LINE * len(marks)
     return "".join(
         (
             f'<g class="operator" data-operator="{svg.escape(op.id)}">',
-            f"<title>{svg.escape(f'{op.id}: {about}')}</title>",
+            f"<title>{svg.escape('; '.join([f'{op.id}: {about}', *marks]))}</title>",
             f'<rect class="box{" looped" if looped else ""}" {place} {size}/>',
             *(svg.text(x, box.top + 20 + LINE * line, name, "mono name middle") for line, name in enumerate(names)),
-            *([svg.text(x, box.bottom - 10 - LINE, label, "small faint middle")] if label else ()),
-            svg.text(x, box.bottom - 10, about, "faint middle"),
+            *([svg.text(x, bottom - LINE, label, "small faint middle")] if label else ()),
+            svg.text(x, bottom, about, "faint middle"),
+            *(
+                svg.text(x, bottom + LINE * line, shortened(mark, MARK_LIMIT), "small faint middle")
+                for line, mark in enumerate(marks, 1)
+            ),
             "</g>",
         )
     )

@@ -31,7 +31,7 @@ from abscli.engine.runnable import check_runnable
 from abscli.engine.sinks.outputs import Outputs
 from abscli.engine.sources.inputs import LaterInput, later_input
 from abscli.engine.sources.kafka.topics import beginnings
-from abscli.engine.telemetry.news import Changed, InputSilent, News, SlotsAwaited, Stopping
+from abscli.engine.telemetry.news import Begun, Changed, InputSilent, News, SlotsAwaited, Stopping
 from abscli.engine.telemetry.tracing import TraceFile, check_trace
 from abscli.protocol.coordinator import Coordinator, Until
 from abscli.protocol.policy import Policy
@@ -377,6 +377,7 @@ def _attempt(
     )
     signals.attach(service)
     on_service(service)
+    on_news(Begun(topology, Policy(attempt.policy)))
     launcher.prepare(spec)
     service.serve(launcher)
     if isinstance(coordinator, TracedCoordinator):

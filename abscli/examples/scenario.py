@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,12 @@ from abscli.api import open_store, run_job
 from abscli.api.jobs import RunningJob
 from abscli.engine.coordinator import Progress
 from abscli.engine.losses.decisions import Recovery
-from abscli.engine.telemetry.news import News, Recovered
+from abscli.engine.telemetry.news import Begun, News, Recovered
 from abscli.errors import EngineStopped
 from abscli.examples import inputs
+from abscli.graph.job_graph import JobGraph
+from abscli.planner.guarantee import guarantee_of
+from abscli.text.guarantee import guarantee_line
 from abscli.text.recoveries import recovered
 from formats.native.sink import SinkFolder
 
@@ -112,8 +116,9 @@ def tell(
 
     say(f"{name}: running to the end, undisturbed")
     undisturbed = run_job(
-        calm_job, calm / "store", context=context, workers=WORKERS, interval=interval, on_progress=show
-    )
+        calm_job, calm / "store", context=context, workers=WORKERS, interval=interval, on_progress=show,
+        on_news=partial(_say_guarantee, name, say),
+    )  # fmt: skip
 
     say(f"{name}: running again; a worker gets SIGKILL while an epoch is being taken, and the job goes on")
     survived = _run_and_survive(live_job, context, interval, show, say)
@@ -153,6 +158,11 @@ def tell(
         resumed_epochs=resumed.epochs,
         checks={"undisturbed run finished": undisturbed.finished, "resumed run finished": resumed.finished, **checks},
     )
+
+
+def _say_guarantee(name: str, say: Report, news: News) -> None:
+    if isinstance(news, Begun):
+        say(f"{name}: {guarantee_line(guarantee_of(JobGraph.of(news.topology), news.policy))}")
 
 
 class _Killer:

@@ -6,11 +6,13 @@ from typing import Any
 
 from abscli.graph.job_graph import JobGraph
 from abscli.text.cells import broken, cells
+from abscli.text.operator_marks import marks_json, marks_of
 from abscli.text.topology_rails import draw, lay
 from formats.job.expand import size_of
 from formats.job.model import Edge, Operator, Partition
 
 HEAD = ("#", "operator", "kind", "tasks", "inputs")
+TIMES = "time and failures"
 ENDLESS = 1_000_000
 """Columns of a page that no line is broken for."""
 GAP = "  "
@@ -31,6 +33,7 @@ def topology_json(graph: JobGraph) -> dict[str, Any]:
                 "max_parallelism": op.max_parallelism,
                 "stateful": op.stateful,
                 "name": op.name,
+                **marks_json(op),
             }
             for op in graph.topology.operators
         ],
@@ -54,8 +57,14 @@ def topology_json(graph: JobGraph) -> dict[str, Any]:
 
 def topology_wide(graph: JobGraph, *, ascii_only: bool = False) -> str:
     """As `topology_text`, an operator a line however long it is, with more of each operator."""
-    lines = topology_text(graph, width=ENDLESS, ascii_only=ascii_only).splitlines()
+    lines = _text(graph, width=ENDLESS, ascii_only=ascii_only, marks=False)
+    marks = ["; ".join(map(show, marks_of(graph.operators[id]))) for id in graph.order]
+    room = max(len(TIMES), *map(cells, marks)) if any(marks) else 0
     about = ["max tasks  state  ", *(_more(graph.operators[id]) for id in graph.order)]
+    if room:
+        about = [
+            more + mark + " " * (room - cells(mark)) + GAP for more, mark in zip(about, [TIMES, *marks], strict=True)
+        ]
     column = lines[2].index(HEAD[4])
     rows = range(2, 2 + len(about))
     for row, more in zip(rows, about, strict=True):
@@ -72,7 +81,12 @@ def topology_text(graph: JobGraph, *, width: int = 80, ascii_only: bool = False)
     """Operators in topological order, numbered, with rails for back edges, then loops and a summary.
 
     width: columns; only names too long for it make a line longer. Every back edge is named among the inputs as well.
+    Behind the list stands what operators do by event time, and with records on which they fail.
     """
+    return "\n".join(_text(graph, width=width, ascii_only=ascii_only, marks=True)) + "\n"
+
+
+def _text(graph: JobGraph, *, width: int, ascii_only: bool, marks: bool) -> list[str]:
     place = {id: at for at, id in enumerate(graph.order)}
     spans = [(place[target], place[source]) for source, target in graph.back]
     rails = lay(spans, lanes=max(4, width // 8))
@@ -81,10 +95,13 @@ def topology_text(graph: JobGraph, *, width: int = 80, ascii_only: bool = False)
     lines.append("")
     if hidden := len(spans) - len(rails):
         lines += _wrap(f"{_count(hidden, 'back edge')} without a rail: too many for the width; see the inputs", width)
+    for id in graph.order if marks else ():
+        if phrases := marks_of(graph.operators[id]):
+            lines += _wrap(show(f"{id}: {'; '.join(phrases)}"), width)
     for number, loop in enumerate(graph.loops, 1):
         lines += _wrap(f"loop {number}: {', '.join(loop)}", width)
     lines += _wrap(topology_summary(graph), width)
-    return "\n".join(line.rstrip() for line in lines) + "\n"
+    return [line.rstrip() for line in lines]
 
 
 def partition_label(edge: Edge) -> str:

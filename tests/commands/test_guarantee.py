@@ -92,6 +92,19 @@ def test_a_run_says_the_guarantee_of_the_policy_that_it_has(job: Path, capsys: p
         assert "guarantee" not in shown.out
 
 
+def test_a_restore_and_a_drill_say_it_as_the_run_does(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, store, plan = str(job / "job.yaml"), str(job / "store"), str(job / "plan.json")
+    assert main(["run", file, "--store", store, "--engine", "inline", "--policy", "at-least-once"]) == 0
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("guarantee: ")]
+    assert main(["plan-recovery", store, "--out", plan]) == 0
+    capsys.readouterr()
+    for words in (["drill", store, "--job", file], ["restore", plan, "--job", file, "--yes"]):
+        assert main([*words, "--engine", "inline"]) == 0
+        shown = capsys.readouterr()
+        assert [text for text in shown.err.splitlines() if text.startswith("guarantee: ")] == [line], shown.err
+        assert "guarantee" not in shown.out
+
+
 def test_quiet_says_nothing_of_it(
     job: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -209,3 +209,71 @@ def test_100_000_operators_are_listed_in_seconds() -> None:
     text = topology_text(graph)
     assert time.process_time() - started < 20
     assert text.endswith("100000 operators, 100000 tasks, 149998 channels, 49999 back edges, 49999 loops\n")
+
+
+TIMED = b"""version: 1
+job: timed
+operators:
+  rows:
+    source: {type: jsonl, path: r, schema: {k: string, at: timestamp}, event_time: {column: at, delay: 1m, idle: 90s}}
+    on_error: skip
+  others: {source: {type: jsonl, path: o, schema: {k: string, at: timestamp}, event_time: {column: at}}}
+  slid:
+    from: rows
+    reduce: {key: [k], n: {count: "*"}}
+    window: {time: at, sliding: 10m, every: 5m, lateness: 90s}
+    on_error: {dead_letter: dead/slid}
+  sessions: {from: rows, reduce: {key: [k], n: {count: "*"}}, window: {time: at, session: 1h30m}}
+  kept: {from: rows, distinct: [k], ttl: {time: at, after: 365d}}
+  pairs: {from: [rows, others], join: {key: [k], left: rows, time: at, within: {before: 500ms, after: 10m}, how: left}}
+  named: {from: pairs, lookup: {table: s.users, key: [k], how: left}}
+  alarms: {from: rows, process: {key: [k], function: "m:f", time: at, state: {n: int64}}}
+  out: {from: named, sink: {type: jsonl, path: out}}
+"""
+MARKS = {
+    "rows": "event time at, up to 1m late, idle after 1m30s; failing records skipped",
+    "others": "event time at",
+    "slid": "windows of 10m every 5m by at, late rows for 1m30s; failing records to dead/slid",
+    "sessions": "sessions by at, ended by a gap of 1h30m",
+    "kept": "keys kept for 365d by at",
+    "pairs": "left join on at: 500ms before rows to 10m after",
+    "named": "left lookup in s.users",
+    "alarms": "timers by at",
+}
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_what_operators_do_by_event_time_and_with_failures_is_listed(width: int) -> None:
+    graph = JobGraph.of(parse_topology_bytes(TIMED, "timed.yaml"))
+    text = topology_text(graph, width=width)
+    assert all(len(line) <= width for line in text.splitlines())
+    flowing = " ".join(text.split())
+    for id, marks in MARKS.items():
+        assert f"{id}: {marks}" in flowing
+    assert "out: " not in text
+    wide = topology_wide(graph).splitlines()
+    column = wide[2].index("time and failures")
+    assert wide[2].index("inputs") > column
+    for id, marks in MARKS.items():
+        (line,) = (line for line in wide if line[3:].startswith(f"{id} "))
+        assert line[column:].startswith(marks)
+    assert len(topology_wide(graph).split("loops")) == 2
+
+
+def test_pictures_and_programs_have_it_too() -> None:
+    graph = JobGraph.of(parse_topology_bytes(TIMED, "timed.yaml"))
+    for picture in (topology_svg(graph), topology_dot(graph), topology_mermaid(graph)):
+        assert "keys kept for 365d by at" in picture
+    operators = {op["id"]: op for op in topology_json(graph)["operators"]}
+    assert operators["slid"]["window"] == {
+        "kind": "sliding", "time": "at", "size": 600.0, "every": 300.0, "lateness": 90.0,
+    }  # fmt: skip
+    assert operators["slid"]["on_error"] == {"skip": True, "dead_letter": "dead/slid"}
+    assert operators["kept"]["ttl"] == {"time": "at", "after": 31536000.0}
+    assert (operators["pairs"]["join"]["before"], operators["pairs"]["join"]["after"]) == (0.5, 600.0)
+    assert operators["named"]["lookup"] == {"table": "s.users", "how": "left"}
+    assert operators["alarms"]["timers"] == "at"
+    assert operators["rows"]["event_time"] == {"column": "at", "delay": 60.0, "idle": 90.0}
+    assert {name: operators["out"][name] for name in ("window", "ttl", "join", "lookup", "timers", "on_error")} == (
+        dict.fromkeys(("window", "ttl", "join", "lookup", "timers", "on_error"))
+    )

@@ -22,6 +22,7 @@ from abscli.engine.coordinator import CIRCULATING_BYTES, Progress
 from abscli.engine.errors import UsageError
 from abscli.engine.sources.inputs import LaterInput
 from abscli.engine.telemetry.news import (
+    Begun,
     EpochDone,
     EpochGivenUp,
     FramesLetGo,
@@ -153,7 +154,7 @@ class JobMetrics:
                 pass
             case FramesLetGo() | HeardAgain() | NewGeneration() | LaterInput() | OtherCode() | Rescaled():
                 pass
-            case SlotsAwaited() | Stopping() | StaysWritten():
+            case Begun() | SlotsAwaited() | Stopping() | StaysWritten():
                 pass
             case _:
                 assert_never(news)

@@ -7,6 +7,16 @@ from dataclasses import dataclass, field
 
 from abscli.engine.losses.decisions import Recovery
 from abscli.engine.sources.inputs import LaterInput
+from abscli.protocol.policy import Policy
+from formats.job.model import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A job is about to run: this graph, under this policy, which may be that of its last attempt."""
+
+    topology: Topology
+    policy: Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +223,6 @@ class StaysWritten:
 
 Changed = OtherCode | NewGeneration | LaterInput | StaysWritten
 News = (
-    EpochDone | EpochGivenUp | Stopping | SlotsAwaited | Late | Changed | Recovering | FramesLetGo | Recovered
+    Begun | EpochDone | EpochGivenUp | Stopping | SlotsAwaited | Late | Changed | Recovering | FramesLetGo | Recovered
     | Rescaled | Silent | HeardAgain | InputSilent | InputBack
 )
