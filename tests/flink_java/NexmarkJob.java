@@ -1,3 +1,5 @@
+import com.sun.management.OperatingSystemMXBean;
+import java.lang.management.ManagementFactory;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -15,7 +17,7 @@ import org.apache.flink.table.api.bridge.java.StreamTableEnvironment;
  *
  * <p>Arguments: a file of statements, parallelism, a folder or "-", then options of Flink as key=value. The statements
  * are separated by ";"; the last one is an INSERT, or, where there is a folder, a query whose answers change: its
- * changes go there, a line each. Prints the milliseconds of the job.
+ * changes go there, a line each. Prints the milliseconds of the job, and those of processor.
  */
 public class NexmarkJob {
   public static void main(String[] args) throws Exception {
@@ -26,6 +28,8 @@ public class NexmarkJob {
     }
     StreamExecutionEnvironment env = StreamExecutionEnvironment.createLocalEnvironment(Integer.parseInt(args[1]), options);
     StreamTableEnvironment tables = StreamTableEnvironment.create(env);
+    OperatingSystemMXBean system = (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
+    long before = system.getProcessCpuTime();
     String[] statements = new String(Files.readAllBytes(Path.of(args[0])), StandardCharsets.UTF_8).split(";");
     for (int i = 0; i < statements.length - 1; i++) tables.executeSql(statements[i]);
     String last = statements[statements.length - 1];
@@ -40,7 +44,8 @@ public class NexmarkJob {
               .withRollingPolicy(OnCheckpointRollingPolicy.build()).build());
       milliseconds = env.execute("query").getNetRuntime();
     }
-    System.out.println("ran for " + milliseconds + " ms");
+    long used = (system.getProcessCpuTime() - before) / 1_000_000;
+    System.out.println("ran for " + milliseconds + " ms, " + used + " of processor");
     System.exit(0);
   }
 }

@@ -26,7 +26,7 @@ from abscli.engine.sources.event_times import as_event_times
 from abscli.engine.state.key_table import KeyIndex, Slots, same
 from abscli.engine.state.keyed_state import REMOVED, KeyedState, Rows, State
 from formats.ids import TaskId
-from formats.job.model import JOIN_NUMBER, Operator, Side
+from formats.job.model import JOIN_NUMBER, JOIN_SIDE, Operator, Side
 from formats.native.hashing import hash_rows
 from formats.native.state.ordering import by_key_group, key_order
 from formats.native.state.tables import DUE, KEY_GROUP
@@ -128,7 +128,7 @@ class IntervalJoin:
             column = state.column(name, kind)
             if name in rows.batch.schema.names:
                 column.put(slots, rows.batch.column(name))
-        times = self._times(rows.batch.column(f"{side}.{self._time[side]}"))
+        times = self._times(rows.batch.column(self._time_in_state(side)))
         state.set_due(slots, times + (self._reach[side] + self._join.lateness + 1))
         hashes = hash_rows([rows.batch.column(name) for name in self._operator.key])
         places, others = runs[side.other].within(hashes, *self._interval(times, side), partial(_alive, state))
@@ -180,12 +180,13 @@ class IntervalJoin:
             runs = {side: SortedRuns() for side in Side}
             slots = state.live()
             if len(slots):
-                hashes = hash_rows(self._keys(state, slots))
-                sides = index.keys(slots)[len(self._operator.key)]
+                keys = dict(zip(self._key, index.keys(slots), strict=True))
+                hashes = hash_rows([keys[name] for name in self._operator.key])
                 for side in Side:
-                    mine = pc.equal(sides, str(side)).to_numpy(zero_copy_only=False)
-                    name = f"{side}.{self._time[side]}"
-                    times = state.column(name, state.kinds[name]).take(slots[mine])
+                    mine = pc.equal(keys[JOIN_SIDE], str(side)).to_numpy(zero_copy_only=False)
+                    name = self._time_in_state(side)
+                    times = keys[name] if name in keys else state.column(name, state.kinds[name]).take(slots)
+                    times = times.filter(pa.array(mine))
                     runs[side].add(hashes[mine], self._times(times), slots[mine], partial(_alive, state))
             self._runs[index] = runs
         return self._runs[index]
@@ -202,6 +203,11 @@ class IntervalJoin:
             return slots
         numbers: Slots = state.index.keys(slots)[-1].to_numpy()
         return numbers
+
+    def _time_in_state(self, side: Side) -> str:
+        """The column with the times of a side's rows: one of the key, or of its values."""
+        name = self._time[side]
+        return name if name in self._operator.key else f"{side}.{name}"
 
     def _times(self, column: pa.Array) -> Times:
         times: Times = as_event_times(column).to_numpy()

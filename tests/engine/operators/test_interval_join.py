@@ -354,3 +354,33 @@ def test_runs_give_each_slot_of_a_key_within_an_interval_once(
         if of == hash and start <= time <= start + more and slot not in gone
     }  # fmt: skip
     assert sorted(zip(places.tolist(), slots_of.tolist(), strict=True)) == sorted(brute)
+
+
+def test_the_time_may_be_a_column_of_the_key() -> None:
+    """As of rows of windows, which are joined by their ends; also where the rows that wait were restored."""
+    schema = pa.schema([("end", pa.timestamp("us")), ("n", pa.int64())])
+    join = Join("orders", ("end", "end"), 0, 0, How.OUTER, 0)
+    operator = Operator("j", Kind.JOIN, 1, 16, key=("end", "n"), join=join)
+    left, right = (
+        pa.record_batch([pa.array(ends, pa.timestamp("us")), pa.array([1, 1])], schema=schema)
+        for ends in ([10, 20], [20, 30])
+    )
+
+    def made() -> IntervalJoin:
+        runnable = make_operator(operator, TaskId("j", 0), "", in_memory, inputs=dict.fromkeys(Side, schema))
+        assert isinstance(runnable, IntervalJoin)
+        assert runnable.state is not None
+        return runnable
+
+    first = made()
+    assert (output := first.process(left, 0, "orders")) is None or not output.num_rows
+    copy = first.state.copy(1, None)
+    table = decode_state(encode_tables(copy.tables(), first.state.keyed_by, in_key_order=copy.in_key_order), "f")
+    again = made()
+    again.resume(table)
+    again.state.load(table)
+    pairs = again.process(right, 2, "payments")
+    assert pairs is not None
+    assert pairs["end"].cast(pa.int64()).to_pylist() == [20]
+    rest = [end for batch in again.flush(END) for end in batch["end"].cast(pa.int64()).to_pylist()]
+    assert sorted(rest) == [10, 30]
