@@ -122,7 +122,8 @@ def test_what_is_not_the_main_output_of_an_operator_is_named_on_its_edge() -> No
     assert '"b" -> "c" [label="late forward"]' in topology_dot(graph)
     assert '-->|"late forward"|' in topology_mermaid(graph)
     drawn = topology_svg(graph)
-    assert re.findall(r'class="small faint middle"[^>]*>([^<]*)<', drawn) == ["late", "hash(k)"]
+    labels = re.findall(r'class="small faint middle"[^>]*>([^<]*)<', drawn)
+    assert [label for label in labels if " " not in label] == ["late", "hash(k)"]
 
 
 def test_names_are_never_cut_short() -> None:
