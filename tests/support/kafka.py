@@ -141,9 +141,16 @@ class Broker:
         if commit is not None:
             producer.init_transactions()
             producer.begin_transaction()
+        errors: list[Any] = []
+
+        def delivered(error: Any, _: Any) -> None:
+            if error is not None:
+                errors.append(error)
+
         for partition, key, value in records:
-            producer.produce(topic, value, key=key, partition=partition)
+            producer.produce(topic, value, key=key, partition=partition, on_delivery=delivered)
         assert producer.flush(SECONDS) == 0
+        assert not errors, errors[0]
         if commit is True:
             producer.commit_transaction()
         elif commit is False:

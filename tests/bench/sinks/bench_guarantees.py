@@ -1,6 +1,6 @@
 """What each sink's guarantee costs: the same rows of the same job, with the guarantee and without one.
 
-    python -m tests.bench.sinks.bench_guarantees [--sinks jsonl,csv,parquet,delta,postgres,upsert] [--pairs 5]
+    python -m tests.bench.sinks.bench_guarantees [--sinks jsonl,csv,parquet,delta,postgres,upsert,kafka] [--pairs 5]
         [--rows 2000000] [--interval 1]
 
 Two tasks make rows (a number, a text, an amount) and write them, in one process, with an epoch every second. Without a
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import secrets
 import shutil
 import statistics
 import tempfile
@@ -37,14 +38,16 @@ from formats.native.facts import SinkFile
 from formats.storage.pieces import WHOLE
 from tests.bench.engine.bench_local_cost import cpu_seconds
 from tests.bench.engine.bench_tls import ratio
+from tests.support.kafka import Broker
+from tests.support.kafka import running as broker_in
 from tests.support.postgres import Postgres, execute, postgres
 
 TASKS = 2
 PROMISES = {
     "jsonl": "two-phase", "csv": "two-phase", "parquet": "two-phase", "postgres": "two-phase", "upsert": "idempotent",
-    "delta": "idempotent",
+    "delta": "idempotent", "kafka": "idempotent",
 }  # fmt: skip
-ENCODED_AS = {"postgres": "csv", "upsert": "csv", "delta": "parquet"}
+ENCODED_AS = {"postgres": "csv", "upsert": "csv", "delta": "parquet", "kafka": "jsonl"}
 SERVED = ("postgres", "upsert")
 TABLE = "shown"
 
@@ -112,10 +115,24 @@ def straight(sink: str, folder: Path) -> Callable[..., StraightSink]:
         table = Table.of(operator_of(sink))
         table.ask(lambda connection: copy_rows(connection, target(table), columns_of(file), file))
 
-    show = to_table if sink in SERVED else to_delta if sink == "delta" else to_file
+    def to_topic(file: IO[bytes], name: str) -> None:
+        from confluent_kafka import Producer
+
+        producer = Producer({"bootstrap.servers": os.environ["BENCH_BROKER"], "linger.ms": 20, "log_level": 0})
+        for line in file:
+            while True:
+                try:
+                    producer.produce(os.environ["BENCH_TOPIC"], line.rstrip(b"\n"))
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+        assert producer.flush(60) == 0
+
+    own = {"postgres": to_table, "upsert": to_table, "delta": to_delta, "kafka": to_topic}
+    show = own.get(sink, to_file)
 
     def make(operator: Operator, index: int, *more: Any, **named: Any) -> StraightSink:
-        if sink not in (*SERVED, "delta"):
+        if sink not in own:
             (folder / "out").mkdir(exist_ok=True)
         return StraightSink(operator, index, ENCODED_AS.get(sink, sink), show)
 
@@ -128,6 +145,8 @@ def operator_of(sink: str) -> Operator:
     if sink in SERVED:
         options = {"type": "postgres", "table": TABLE, "url_env": "BENCH_DATABASE"}
         options |= {"mode": "upsert", "key": ["number"]} if sink == "upsert" else {}
+    if sink == "kafka":
+        options = {"type": "kafka", "brokers": os.environ["BENCH_BROKER"], "topic": os.environ["BENCH_TOPIC"]}
     return Operator("out", Kind.SINK, TASKS, 8, connector=options)
 
 
@@ -142,11 +161,14 @@ def topology(sink: str, rows: int) -> Topology:
     )
 
 
-def one_run(sink: str, rows: int, interval: float, server: Postgres | None, *, guarded: bool) -> Cost:
+def one_run(sink: str, rows: int, interval: float, server: Postgres | Broker | None, *, guarded: bool) -> Cost:
     """The job from its beginning to its end."""
     with tempfile.TemporaryDirectory(prefix="abs-bench-") as root, ExitStack() as patches:
         folder = Path(root)
-        if server is not None:
+        if isinstance(server, Broker):
+            os.environ["BENCH_TOPIC"] = f"{TABLE}-{secrets.token_hex(4)}"
+            server.make(os.environ["BENCH_TOPIC"])
+        elif server is not None:
             key = " primary key" if sink == "upsert" else ""
             execute(
                 server.url, f"drop table if exists {TABLE}, abs_epochs, abs_writers", "checkpoint",
@@ -161,7 +183,7 @@ def one_run(sink: str, rows: int, interval: float, server: Postgres | None, *, g
         return Cost(time.monotonic() - begun, cpu_seconds() - before)
 
 
-def compare(sink: str, pairs: int, rows: int, interval: float, server: Postgres | None) -> str:
+def compare(sink: str, pairs: int, rows: int, interval: float, server: Postgres | Broker | None) -> str:
     """One line about so many pairs of runs."""
     costs: dict[bool, list[Cost]] = {True: [], False: []}
     for turn in range(pairs + 1):
@@ -189,9 +211,14 @@ def main() -> None:
     given = parser.parse_args()
     for sink in given.sinks.split(","):
         with ExitStack() as running:
-            server = running.enter_context(postgres(fsync=True)) if sink in SERVED else None
-            if server is not None:
+            server: Postgres | Broker | None = None
+            if sink in SERVED:
+                server = running.enter_context(postgres(fsync=True))
                 os.environ["BENCH_DATABASE"] = server.url
+            if sink == "kafka":
+                home = running.enter_context(tempfile.TemporaryDirectory(prefix="abs-bench-"))
+                server = running.enter_context(broker_in(Path(home)))
+                os.environ["BENCH_BROKER"] = server.address
             print(compare(sink, given.pairs, given.rows, given.interval, server), flush=True)
 
 

@@ -22,6 +22,10 @@ TRANSACTION_MS = 300_000
 """After which the broker gives up what its writer has left open."""
 
 
+POLLED = 1000
+"""Messages after which it is asked whether one was refused."""
+
+
 class Lost(Exception):
     """The transaction has failed; whether it was committed is not known, or another one has the id."""
 
@@ -45,6 +49,7 @@ class Transactions:
             "partitioner": "murmur2_random",  # as Java's producers
             "transaction.timeout.ms": TRANSACTION_MS,
             "linger.ms": 20,
+            "delivery.report.only.error": True,
             **settings_of(self._operator, self._directory),
             "bootstrap.servers": Topic.of(self._operator).brokers,
             "transactional.id": self._id,
@@ -70,8 +75,10 @@ class Transactions:
         self._refused = None
         try:
             self._producer.begin_transaction()
-            for topic, (key, value) in messages:
+            for number, (topic, (key, value)) in enumerate(messages):
                 self._produce(topic, key, value)
+                if not number % POLLED:
+                    self._producer.poll(0)
             self._commit()
         except KafkaException as error:
             self._give_up()
@@ -95,7 +102,6 @@ class Transactions:
                     self._refused = error.args[0]
                 raise
             else:
-                self._producer.poll(0)
                 return
 
     def _delivered(self, error: Any, message: object) -> None:
