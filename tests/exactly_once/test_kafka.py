@@ -25,7 +25,7 @@ from formats.native.transactions import Transaction
 from formats.storage import MemoryStorage
 from tests.support.jobs.lines import Gate, Lines, killed, restore_to, write_lines
 from tests.support.jobs.small import operator
-from tests.support.kafka import Broker, running
+from tests.support.kafka import SECONDS, Broker, running
 
 ATTEMPT, OTHER = "a" * 32, "b" * 32
 
@@ -222,6 +222,26 @@ def test_a_transaction_whose_end_is_not_known_is_looked_up(
             monkeypatch.setattr(Transactions, "_commit", lost)
             sink.apply(delivered(storage, epoch, [{"n": epoch}]))
     assert numbers(broker, topic) == [1, 2]
+
+
+def test_another_job_that_was_killed_in_its_transaction_hides_no_mark(
+    broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader of committed transactions gets nothing of a partition that is behind an open one."""
+    storage, sink, other = MemoryStorage(), target(broker, topic), target(broker, topic, "another")
+    with sink.hold(), other.hold():
+        other.take(OTHER, [], 0)
+        sink.take(ATTEMPT, [], 0)
+        commit = Transactions._commit
+        monkeypatch.setattr(Transactions, "_commit", lambda transactions: transactions._producer.flush(SECONDS))
+        other.apply(delivered(storage, 1, [{"n": 100}], attempt=OTHER))  # is open from here on
+        monkeypatch.setattr(Transactions, "_commit", commit)
+        sink.apply(delivered(storage, 1, [{"n": 1}]))
+        assert target(broker, topic).shown() == [EpochId(ATTEMPT, 1)]
+        again = target(broker, topic)
+        with again.hold():
+            again.take(ATTEMPT, [], 0)
+            assert again.shown() == [EpochId(ATTEMPT, 1)]
 
 
 def test_what_was_left_behind_and_what_is_too_old_is_not_asked_of_again(broker: Broker, topic: str) -> None:

@@ -1,8 +1,14 @@
 """Marks of epochs in a topic beside the one that a sink writes: written in one transaction with the rows, and read to
-their end by whoever goes on. The topic has one partition, is compacted, and is for the sinks of all jobs."""
+their end by whoever goes on.
+
+The topic is the sink's own, has one partition and is compacted. Of a partition in which others wrote as well, what is
+behind a transaction that one of them has left open could not be seen.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -11,7 +17,6 @@ import msgspec
 
 from formats.ids import EpochId
 
-TOPIC = "abs-epochs"
 CONFIG = {"cleanup.policy": "compact"}
 
 
@@ -21,6 +26,12 @@ class SinkName(NamedTuple):
     job: str
     operator: str
     topic: str
+
+    @property
+    def marks(self) -> str:
+        """The topic of its marks: such as `abs-epochs-orders-out-` and the beginning of a digest."""
+        plain = re.sub(r"[^A-Za-z0-9_-]", "_", f"{self.job}-{self.operator}")[:100]
+        return f"abs-epochs-{plain}-{hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:8]}"
 
 
 class _Key(msgspec.Struct, frozen=True, array_like=True):

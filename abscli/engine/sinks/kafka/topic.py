@@ -17,7 +17,7 @@ import msgspec
 
 from abscli.engine.brokers import ONCE, brokers_of, until_they_answer
 from abscli.engine.errors import EngineStopped, JobFailed, UsageError
-from abscli.engine.sinks.kafka.markers import CONFIG, TOPIC, Marks, Message, SinkName, claimed, forgotten, written
+from abscli.engine.sinks.kafka.markers import CONFIG, Marks, Message, SinkName, claimed, forgotten, written
 from abscli.engine.sinks.kafka.transactions import Lost, Transactions, read_to_end
 from abscli.engine.sinks.staged.contract import Delivery
 from formats.ids import EpochId
@@ -74,7 +74,7 @@ class KafkaTopic:
     def _topics(self) -> Collection[str]:
         """Which are there of those that it writes."""
         brokers = brokers_of(self._operator, self._directory)
-        topics = (self._topic, TOPIC)
+        topics = (self._topic, self._name.marks)
         return until_they_answer(
             self._operator,
             lambda: [topic for topic in topics if brokers.describe(topic, seconds=ONCE) is not None],
@@ -84,17 +84,17 @@ class KafkaTopic:
     def shown(self) -> list[EpochId]:
         """As of `Target`."""
         if self._marks is None:
-            return list(self._read(LOOK_SECONDS).epochs) if TOPIC in self._topics() else []
+            return list(self._read(LOOK_SECONDS).epochs) if self._name.marks in self._topics() else []
         return list(self._marks.epochs)
 
     def _read(self, seconds: float | None = None) -> Marks:
         marks = Marks(self._name)
-        read_to_end(self._operator, self._directory, TOPIC, marks.take, seconds)
+        read_to_end(self._operator, self._directory, self._name.marks, marks.take, seconds)
         return marks
 
     def take(self, attempt_id: str, left: Collection[EpochId], oldest: int) -> None:
         """As of `Target`."""
-        if TOPIC not in self._topics():
+        if self._name.marks not in self._topics():
             self._make_marks()
         writer = f"{attempt_id} {secrets.token_hex(8)}"
         for _ in range(TRIES):
@@ -102,7 +102,7 @@ class KafkaTopic:
             gone = [epoch for epoch in marks.epochs if epoch in left or epoch.number < oldest]
             messages = [claimed(self._name, writer), *forgotten(self._name, gone)]
             try:
-                self._transactions.write((TOPIC, message) for message in messages)
+                self._transactions.write((self._name.marks, message) for message in messages)
             except Lost:
                 continue
             for epoch in gone:
@@ -120,7 +120,7 @@ class KafkaTopic:
         brokers = brokers_of(self._operator, self._directory)
 
         def make() -> None:
-            brokers.make(TOPIC, 1, CONFIG)
+            brokers.make(self._name.marks, 1, CONFIG)
 
         until_they_answer(self._operator, make)
 
@@ -153,7 +153,7 @@ class KafkaTopic:
                 for line in file:
                     yield self._topic, (self._key_of(line), line.rstrip(b"\n"))
             rows += part.file.rows
-        yield TOPIC, written(self._name, delivery.epoch, {"rows": rows})
+        yield self._name.marks, written(self._name, delivery.epoch, {"rows": rows})
 
     def _key_of(self, line: bytes) -> bytes | None:
         if self._key is None:
