@@ -31,6 +31,7 @@ from abscli.engine.telemetry.news import (
     NewGeneration,
     News,
     OtherCode,
+    OtherTimes,
     Recovered,
     Recovering,
     Rescaled,
@@ -149,7 +150,7 @@ class JobMetrics:
                 self._silent.inc()
             case FramesLetGo() | HeardAgain() | NewGeneration() | LaterInput() | OtherCode() | Rescaled():
                 pass
-            case Begun() | SlotsAwaited() | SourceWaits() | Stopping() | StaysWritten():
+            case Begun() | OtherTimes() | SlotsAwaited() | SourceWaits() | Stopping() | StaysWritten():
                 pass
             case _:
                 assert_never(news)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from abscli.engine.losses.decisions import Recovery
 from abscli.engine.sources.inputs import LaterInput
+from abscli.planner.retimed import Retimed
 from abscli.protocol.policy import Policy
 from formats.ids import TaskId
 from formats.job.model import Topology
@@ -125,6 +126,17 @@ class OtherCode:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherTimes:
+    """Operators have other windows, spans or times to live than in the epoch that a job goes on from.
+
+    changes: what, as it was and is.
+    """
+
+    epoch: int
+    changes: tuple[Retimed, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class NewGeneration:
     """The job has other tasks or channels than the epoch that it goes on from.
 
@@ -210,7 +222,7 @@ class SourceWaits:
     reason: str | None
 
 
-Changed = OtherCode | NewGeneration | LaterInput | StaysWritten
+Changed = OtherCode | OtherTimes | NewGeneration | LaterInput | StaysWritten
 News = (
     Begun | EpochDone | EpochGivenUp | Stopping | SlotsAwaited | Late | Changed | Recovering | FramesLetGo | Recovered
     | Rescaled | Silent | HeardAgain | SourceWaits
