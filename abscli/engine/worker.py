@@ -105,7 +105,7 @@ class Worker:
         self._reading = False
         self._throttled = False
         self._status_at = 0.0
-        self._awaited: dict[TaskId, str | None] = {}
+        self._reasons: dict[TaskId, str | None] = {}
         self._lines = Lines(spec.keys)
         self._peers = Peers(
             spec, number, self._selector, lines=self._lines, tell=self._tell, serve=self._serve_once,
@@ -462,8 +462,8 @@ class Worker:
 
     def _report_wait(self, task: RunningTask) -> None:
         reason = task.source.waits_for if task.source is not None else None
-        if reason != self._awaited.get(task.machine.name):
-            self._awaited[task.machine.name] = reason
+        if reason != self._reasons.get(task.machine.name):
+            self._reasons[task.machine.name] = reason
             self._tell(SourceAwaits(task.machine.name, reason))
 
     def _status(self) -> Status:

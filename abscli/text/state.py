@@ -60,7 +60,7 @@ def with_moments(
     """Rows in which the column that says when a key is due is a time; null where it is not due, or at no such time."""
     import pyarrow as pa
 
-    from formats.native.state.tables import DUE
+    from formats.watermark import DUE
 
     at = schema.get_field_index(DUE)
     if at < 0 or not pa.types.is_int64(schema.field(at).type):
