@@ -42,3 +42,15 @@ def seconds_of(duration: Duration) -> float:
     if not math.isfinite(seconds):
         raise ValueError(f"{written!r} is too long a duration")
     return seconds
+
+
+_SPANS = (("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000), ("ms", 1_000), ("us", 1))
+
+
+def span_text(microseconds: int) -> str:
+    """A duration as a job file has it: `1h30m`."""
+    text, left = "", abs(microseconds)
+    for unit, size in _SPANS:
+        count, left = divmod(left, size)
+        text += f"{count}{unit}" if count else ""
+    return text or "0s"

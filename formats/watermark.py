@@ -13,6 +13,9 @@ IDLE = END - 1
 """Of what has had nothing for a while: it says nothing about event time, and keeps nobody waiting. Between tasks only:
 a task's own watermark stays where it was."""
 
+DUE = "__due"
+"""The column of a state that says at which event time an operator looks at a row once more."""
+
 LOWEST, HIGHEST = -(2**63), IDLE - 1
 """Of event times."""
 

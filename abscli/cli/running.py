@@ -78,6 +78,7 @@ class Display:
             Late,
             NewGeneration,
             OtherCode,
+            OtherTimes,
             Recovered,
             Recovering,
             Rescaled,
@@ -106,7 +107,7 @@ class Display:
                 self._log(at, f"epoch {epoch} given up: {reason}", event="epoch-given-up", epoch=epoch, reason=reason)
             case Late(message, hint):
                 output.warn(message, hint, event="late")
-            case OtherCode() | NewGeneration() | LaterInput() | StaysWritten():
+            case OtherCode() | OtherTimes() | NewGeneration() | LaterInput() | StaysWritten():
                 note_change(news)
             case Recovering():
                 output.warn(
@@ -166,10 +167,17 @@ class Display:
 def note_change(news: Changed) -> None:
     """Says what a job is that has changed since the epoch that it goes on from."""
     from abscli.engine.sources.inputs import LaterInput
-    from abscli.engine.telemetry.news import OtherCode, StaysWritten
+    from abscli.engine.telemetry.news import OtherCode, OtherTimes, StaysWritten
 
     if isinstance(news, LaterInput):
         _note_later_input(news)
+        return
+    if isinstance(news, OtherTimes):
+        for change in news.changes:
+            output.note(
+                f"operator {change.operator}: {change.name} was {change.was} in epoch {news.epoch}, is {change.now}: "
+                "what its state has from then goes by what it was"
+            )
         return
     if isinstance(news, StaysWritten):
         first, last = news.epochs[0], news.epochs[-1]

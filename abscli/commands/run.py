@@ -221,7 +221,8 @@ def run(
     are gone with their worker, however it ends. Results, epochs and recovery are the same; where the disk is full the
     job ends with exit 6. Rows of a reduce with 'emit: epoch' or 'emit: change' wait until there are many for a key
     group that is on disk; any other reduce, distinct and process read every key group that a batch has keys of. Not
-    counted are batches on their way, and of an epoch the rows that it emits and its state file while that is written.
+    counted are batches on their way, tables beside streams, the index by time of a join's rows (24 bytes a row), and of
+    an epoch the rows that it emits and its state file while that is written.
 
     Workers and the driver hear of each other every second, from threads of their own. After a third of --worker-timeout
     a silence is said on stderr, with the worker and its host. After two thirds a worker that has heard nothing of the

@@ -238,6 +238,7 @@ def _show_rows(
 ) -> None:  # fmt: skip
     from abscli.text import state as render
 
+    schema, batches = render.with_moments(schema, batches)
     head["columns"] = render.described(schema)
     if out is not None:
         from formats.query.export import write_rows

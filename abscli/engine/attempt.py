@@ -16,8 +16,9 @@ from abscli.engine.generations.change import change_since, other_code
 from abscli.engine.generations.code import modules_of
 from abscli.engine.generations.generation import Opening, opening
 from abscli.engine.sinks.outputs import Outputs
-from abscli.engine.telemetry.news import Changed, NewGeneration, OtherCode
+from abscli.engine.telemetry.news import Changed, NewGeneration, OtherCode, OtherTimes
 from abscli.planner.repeats import may_repeat
+from abscli.planner.retimed import Retimed, retimed
 from abscli.planner.succession import Fate, Succession
 from abscli.protocol.policy import Policy
 from formats.errors import Damaged, NotFound, StoreInUse
@@ -75,6 +76,7 @@ class Parent(NamedTuple):
     opening: what the generation begins with, where it is a new one.
     other_code: what the epoch was made by, where that is not the code that runs now.
     change: what becomes of its operators.
+    retimed: what they do by other times.
     """
 
     epoch: int
@@ -84,11 +86,14 @@ class Parent(NamedTuple):
     opening: Opening | None
     other_code: OtherCode | None = None
     change: Succession | None = None
+    retimed: tuple[Retimed, ...] = ()
 
     def news(self, first_epoch: int) -> Iterator[Changed]:
         """What is to be said of it. first_epoch: of the attempt that goes on from it."""
         if self.other_code is not None:
             yield self.other_code
+        if self.retimed:
+            yield OtherTimes(self.epoch, self.retimed)
         if self.change is not None and self.opening is not None:
             gone = tuple(row.operator for row in self.change.operators if row.heir is None)
             added = tuple(row.operator for row in self.change.operators if row.fate is Fate.ADDED)
@@ -156,7 +161,8 @@ def look(storage: Storage, request: Request) -> Parent:
     repeats = may_repeat(manifest.policy, counters)
     generation = manifest.generation + (begins is not None)
     code = other_code(store, parent, request.topology, request.directory)
-    return Parent(parent, parts, repeats, generation, begins, code, change)
+    times = tuple(retimed(topology, request.topology, change.heirs))
+    return Parent(parent, parts, repeats, generation, begins, code, change, times)
 
 
 def begin(storage: Storage, request: Request, outputs: Outputs, workers: int | None = None) -> Start:

@@ -4,19 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from formats.durations import span_text
 from formats.job.event_time import EventTime, event_time_of
 from formats.job.model import DeadLetter, Join, Lookup, Operator, Ttl, Window, WindowKind
-
-_UNITS = (("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000), ("ms", 1_000), ("us", 1))
-
-
-def span(microseconds: int) -> str:
-    """A duration as a job file has it: `1h30m`."""
-    text, left = "", abs(microseconds)
-    for unit, size in _UNITS:
-        count, left = divmod(left, size)
-        text += f"{count}{unit}" if count else ""
-    return text or "0s"
 
 
 def marks_of(operator: Operator) -> list[str]:
@@ -32,7 +22,7 @@ def marks_of(operator: Operator) -> list[str]:
     if operator.kept.time is not None:
         marks.append(f"timers by {operator.kept.time}")
     if operator.ttl:
-        marks.append(f"keys kept for {span(operator.ttl.after)} by {operator.ttl.time}")
+        marks.append(f"keys kept for {span_text(operator.ttl.after)} by {operator.ttl.time}")
     if isinstance(operator.on_error, DeadLetter):
         marks.append(f"failing records to {operator.on_error.dead_letter}")
     elif operator.on_error == "skip":
@@ -59,27 +49,28 @@ def marks_json(operator: Operator) -> dict[str, Any]:
 
 
 def _event_time(event_time: EventTime) -> str:
-    delay = f", up to {span(event_time.delay)} late" if event_time.delay else ""
-    idle = f", idle after {span(event_time.idle)}" if event_time.idle is not None else ""
+    delay = f", up to {span_text(event_time.delay)} late" if event_time.delay else ""
+    idle = f", idle after {span_text(event_time.idle)}" if event_time.idle is not None else ""
     return f"event time {event_time.column}{delay}{idle}"
 
 
 def _window(window: Window) -> str:
-    late = f", late rows for {span(window.lateness)}" if window.lateness else ""
+    late = f", late rows for {span_text(window.lateness)}" if window.lateness else ""
     match window.kind:
         case WindowKind.SESSION:
-            return f"sessions by {window.time}, ended by a gap of {span(window.size)}{late}"
+            return f"sessions by {window.time}, ended by a gap of {span_text(window.size)}{late}"
         case WindowKind.SLIDING if window.every is not None:
-            return f"windows of {span(window.size)} every {span(window.every)} by {window.time}{late}"
+            return f"windows of {span_text(window.size)} every {span_text(window.every)} by {window.time}{late}"
         case _:
-            return f"windows of {span(window.size)} by {window.time}{late}"
+            return f"windows of {span_text(window.size)} by {window.time}{late}"
 
 
 def _join(join: Join) -> str:
     left, right = join.time
     by = left if left == right else f"{left} and {right}"
-    late = f", late rows for {span(join.lateness)}" if join.lateness else ""
-    return f"{join.how} join on {by}: {span(join.before)} before {join.left} to {span(join.after)} after{late}"
+    late = f", late rows for {span_text(join.lateness)}" if join.lateness else ""
+    within = f"{span_text(join.before)} before {join.left} to {span_text(join.after)} after"
+    return f"{join.how} join on {by}: {within}{late}"
 
 
 def _table(lookup: Lookup) -> str:

@@ -22,6 +22,9 @@ VERSION = "1.1"
 CELL = 60
 """Characters of a value that a table shows; the other forms have it whole."""
 
+CALENDAR = 60_000_000_000_000_000
+"""Microseconds before and after 1970 within which a time has a date, about."""
+
 HISTORY_SPARE = ("__triggered", "__present")
 """What a narrow terminal does without of a key's history."""
 
@@ -49,6 +52,31 @@ def header(store: str, format: str, epoch: int, states: Sequence[StateFacts]) ->
 def described(schema: pa.Schema) -> list[dict[str, str]]:
     """Columns by name and type."""
     return [{"name": field.name, "type": str(field.type)} for field in schema]
+
+
+def with_moments(
+    schema: pa.Schema, batches: Iterator[pa.RecordBatch]
+) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Rows in which the column that says when a key is due is a time; null where it is not due, or at no such time."""
+    import pyarrow as pa
+
+    from formats.watermark import DUE
+
+    at = schema.get_field_index(DUE)
+    if at < 0 or not pa.types.is_int64(schema.field(at).type):
+        return schema, batches
+    shown = schema.set(at, schema.field(at).with_type(pa.timestamp("us", "UTC")))
+    return shown, (_with_moment(batch, shown, at) for batch in batches)
+
+
+def _with_moment(batch: pa.RecordBatch, schema: pa.Schema, at: int) -> pa.RecordBatch:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    due = batch.column(at)
+    has_date = pc.and_(pc.greater(due, -CALENDAR), pc.less(due, CALENDAR))
+    moments = pc.if_else(has_date, due, pa.scalar(None, due.type)).cast(schema.field(at).type)
+    return pa.record_batch([moments if i == at else column for i, column in enumerate(batch.columns)], schema=schema)
 
 
 def row_items(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:

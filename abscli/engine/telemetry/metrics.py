@@ -33,6 +33,7 @@ from abscli.engine.telemetry.news import (
     NewGeneration,
     News,
     OtherCode,
+    OtherTimes,
     Recovered,
     Recovering,
     Rescaled,
@@ -154,7 +155,7 @@ class JobMetrics:
                 pass
             case FramesLetGo() | HeardAgain() | NewGeneration() | LaterInput() | OtherCode() | Rescaled():
                 pass
-            case Begun() | SlotsAwaited() | Stopping() | StaysWritten():
+            case Begun() | OtherTimes() | SlotsAwaited() | Stopping() | StaysWritten():
                 pass
             case _:
                 assert_never(news)

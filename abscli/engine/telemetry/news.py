@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from abscli.engine.losses.decisions import Recovery
 from abscli.engine.sources.inputs import LaterInput
+from abscli.planner.retimed import Retimed
 from abscli.protocol.policy import Policy
 from formats.job.model import Topology
 
@@ -144,6 +145,17 @@ class OtherCode:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherTimes:
+    """Operators have other windows, spans or times to live than in the epoch that a job goes on from.
+
+    changes: what, as it was and is.
+    """
+
+    epoch: int
+    changes: tuple[Retimed, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class NewGeneration:
     """The job has other tasks or channels than the epoch that it goes on from.
 
@@ -221,7 +233,7 @@ class StaysWritten:
     epochs: tuple[int, ...]
 
 
-Changed = OtherCode | NewGeneration | LaterInput | StaysWritten
+Changed = OtherCode | OtherTimes | NewGeneration | LaterInput | StaysWritten
 News = (
     Begun | EpochDone | EpochGivenUp | Stopping | SlotsAwaited | Late | Changed | Recovering | FramesLetGo | Recovered
     | Rescaled | Silent | HeardAgain | InputSilent | InputBack

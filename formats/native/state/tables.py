@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from formats import watermark
 from formats.bounds import Expansion, too_much
 from formats.errors import Damaged
 from formats.native.state.guards import check_log, check_log_schema, check_row_groups, open_state, read_row_group
@@ -25,7 +26,7 @@ from formats.native.state.ordering import by_key_group, key_order
 
 KEY_GROUP = "__key_group"
 
-DUE = "__due"
+DUE = watermark.DUE
 """Of state whose rows are removed again: the event time, in microseconds (int64), at which an operator looks at a row
 once more. Null: the key was removed, and so are its rows in older files."""
 
