@@ -69,6 +69,7 @@ def main() -> None:
     builder = SparkSession.builder.master(f"local[{cores}]").config("spark.ui.enabled", "false")
     options = {
         "spark.sql.shuffle.partitions": cores, "spark.sql.session.timeZone": "UTC", "spark.driver.memory": "3g",
+        "spark.sql.parquet.inferTimestampNTZ.enabled": "false",  # watermarks are of times with a zone
         "spark.driver.extraJavaOptions": f"-XX:ActiveProcessorCount={cores}",
     }  # fmt: skip
     for name, value in options.items():
