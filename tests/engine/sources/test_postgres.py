@@ -15,6 +15,8 @@ from abscli.engine.errors import JobFailed, UsageError
 from abscli.engine.sources.contract import Source
 from abscli.engine.sources.making import make_source
 from abscli.engine.sources.postgres import reading, source
+from abscli.engine.sources.postgres.horizon import Writer, remaining
+from abscli.engine.sources.postgres.reading import TableReader
 from formats.errors import Damaged
 from formats.job.model import Kind
 from formats.view import Position
@@ -24,6 +26,8 @@ from tests.support.postgres import Postgres, execute, postgres_server
 
 __all__ = ("postgres_server",)
 SECONDS = 60.0
+looks: list[int] = []
+"""One each time that a source has looked for rows."""
 opened: list[Source] = []
 """By the test that runs."""
 TABLE = "read_by_key"
@@ -34,6 +38,13 @@ COLUMNS = "id bigint generated always as identity primary key, name text"
 def url(postgres_server: Postgres, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setenv("ROWS_DATABASE", postgres_server.url)
     monkeypatch.setattr(source, "SOON", 0.005)
+    plain = TableReader.next
+
+    def look(self: TableReader, *arguments: Any) -> Any:
+        looks.append(1)
+        return plain(self, *arguments)
+
+    monkeypatch.setattr(TableReader, "next", look)
     drop = f"drop table if exists {TABLE} cascade"
     execute(postgres_server.url, drop, f"create table {TABLE} ({COLUMNS})")
     yield postgres_server.url
@@ -90,16 +101,13 @@ def ids(rows: list[dict[str, Any]]) -> list[int]:
 
 
 def nothing_more(reader: Source) -> None:
-    """It has looked again, and there was nothing, or what there is has to wait for others."""
-    assert isinstance(reader, source.PostgresSource)
-    looks = 0
-    deadline = time.monotonic() + SECONDS
-    while looks < 3 and time.monotonic() < deadline:
+    """It has looked again, from beginning to end, and there was nothing."""
+    before, deadline = len(looks), time.monotonic() + SECONDS
+    while len(looks) < before + 3:
         batch = reader.read()
         assert batch is not None
         assert batch.num_rows == 0
-        looks += bool(reader.waiting) or reader._reader.waits is not None
-    assert looks == 3
+        assert time.monotonic() < deadline
 
 
 def test_who_is_held_up_is_not_idle(url: str) -> None:
@@ -322,6 +330,16 @@ def test_a_transaction_that_is_prepared_while_it_is_waited_for(url: str) -> None
     nothing_more(reader)
     execute(url, "commit prepared 'by somebody'")
     assert ids(some(reader, 2)) == [1, 2]
+
+
+def test_a_prepared_transaction_is_known_by_its_number_where_it_has_another_name() -> None:
+    """As servers before 14 call it."""
+    mine, unnumbered = Writer("3/17", 5, "734"), Writer("3/18", 6, None)
+    prepared, other = Writer("-1/734", None, "734"), Writer("-1/735", None, "735")
+    assert remaining([mine], [prepared, other, Writer("3/19", 5, "736")]) == [prepared]
+    assert remaining([unnumbered], [other]) == [other]  # it may be the one
+    assert remaining([mine], [mine, other]) == [mine]
+    assert remaining([], [mine, other]) == []
 
 
 def test_nobody_is_waited_for_who_comes_later_or_only_reads(url: str) -> None:

@@ -43,7 +43,8 @@ def writers(connection: Connection, tables: Sequence[int]) -> list[Writer]:
 def remaining(before: Sequence[Writer], now: Sequence[Writer]) -> list[Writer]:
     """Those of `before` that have not ended.
 
-    One that has been prepared since has another virtual name: its number tells it, or it counts as one of them.
+    One that has been prepared since has another virtual name on older servers: its number tells it, or it counts as one
+    of them.
     """
     virtuals, numbers = {writer.virtual for writer in before}, {writer.number for writer in before}
     return [
