@@ -280,6 +280,6 @@ def test_a_topic_that_is_not_there_is_refused(broker: Broker) -> None:
 def test_a_broker_that_is_not_there_is_said(
     broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sink_topic, "LOOK_SECONDS", 0.5)
+    monkeypatch.setattr(sink_topic, "SECONDS", 0.5)
     with pytest.raises(EngineStopped, match=r"127.0.0.1:1 does not answer"):
         target(broker, topic, brokers="127.0.0.1:1").check()

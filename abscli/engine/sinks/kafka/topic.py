@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from abscli.engine.brokers import ONCE, brokers_of, until_they_answer
+from abscli.engine.brokers import ONCE, SECONDS, brokers_of, until_they_answer
 from abscli.engine.errors import EngineStopped, JobFailed, UsageError
 from abscli.engine.sinks.kafka.markers import CONFIG, Marks, Message, SinkName, claimed, forgotten, written
 from abscli.engine.sinks.kafka.transactions import Lost, Transactions, read_to_end
@@ -44,6 +44,7 @@ class KafkaTopic:
         self._transactions = Transactions(operator, directory, f"abs-{job}-{operator.id}")
         self._marks: Marks | None = None
         self._writer = ""
+        self._patience = LOOK_SECONDS
 
     @property
     def operator(self) -> str:
@@ -64,7 +65,8 @@ class KafkaTopic:
             self._transactions.close()
 
     def check(self) -> None:
-        """As of `Target`: the topic is there."""
+        """As of `Target`: the topic is there. Who asks is about to write it, and waits for its brokers."""
+        self._patience = SECONDS
         if self._topic not in self._topics():
             raise UsageError(
                 f"sink {self.operator}: {Topic.of(self._operator).brokers} has no topic {self._topic!r}",
@@ -78,13 +80,13 @@ class KafkaTopic:
         return until_they_answer(
             self._operator,
             lambda: [topic for topic in topics if brokers.describe(topic, seconds=ONCE) is not None],
-            seconds=LOOK_SECONDS,
+            seconds=self._patience,
         )
 
     def shown(self) -> list[EpochId]:
         """As of `Target`."""
         if self._marks is None:
-            return list(self._read(LOOK_SECONDS).epochs) if self._name.marks in self._topics() else []
+            return list(self._read(self._patience).epochs) if self._name.marks in self._topics() else []
         return list(self._marks.epochs)
 
     def _read(self, seconds: float | None = None) -> Marks:
