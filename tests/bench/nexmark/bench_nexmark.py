@@ -38,8 +38,9 @@ import pyarrow.parquet as pq
 import pyspark
 import pytest
 
+from abscli.engine.columns import join_inputs
 from abscli.engine.sources.made import nexmark
-from formats.job.model import Kind
+from formats.job.model import Kind, Side
 from tests.bench.nexmark import flink_sql, spark_queries
 from tests.bench.nexmark.processor import session_seconds
 from tests.support.flink.java import compiled
@@ -96,6 +97,7 @@ def ours(engine: str, query: str, events: str, folder: str, cores: str, interval
     from abscli.engine.job import JobOptions, run_job
 
     topology = query_job(query, 1, tasks=int(cores))
+    sides = join_inputs(topology)  # a Parquet source says its columns only when it is read
     operators = []
     for op in topology.operators:
         if op.kind is Kind.SOURCE:
@@ -103,6 +105,12 @@ def ours(engine: str, query: str, events: str, folder: str, cores: str, interval
             connector = {"type": "parquet", "path": f"{events}/{options['events']}/*.parquet"}
             connector |= {name: options[name] for name in ("event_time",) if name in options}
             op = msgspec.structs.replace(op, connector=connector)
+        elif op.join:
+            left = op.join.left
+            (other,) = (edge.source for edge in topology.edges if edge.target == op.id and edge.source != left)
+            ids = {Side.LEFT: left, Side.RIGHT: other}
+            columns = {ids[side]: {f.name: str(f.type) for f in schema} for side, schema in sides[op.id].items()}
+            op = msgspec.structs.replace(op, join=msgspec.structs.replace(op.join, columns=columns))
         operators.append(op)
     topology = msgspec.structs.replace(topology, operators=tuple(operators))
     context = start_context(f"local[{cores}]") if engine == "spark" else None
