@@ -214,7 +214,7 @@ def running(folder: Path) -> Iterator[Broker]:
     config.write_text(PROPERTIES.format(port=port, controller=controller, folder=folder))
     java = ["java", *QUICK, "-Xmx256m", "-cp", classpath]
     cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    storage = [*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(config)]
+    storage = [*java, "kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", str(config)]
     done = subprocess.run(storage, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 0, done.stdout + done.stderr
     output = folder / "out"
