@@ -83,6 +83,7 @@ class Broker:
         from confluent_kafka.admin import NewTopic
 
         self._done(self.admin.create_topics([NewTopic(topic, partitions, 1)]))
+        _until(lambda: topic in self.admin.list_topics(timeout=SECONDS).topics)
 
     def remove(self, topic: str) -> None:
         self._done(self.admin.delete_topics([topic]))
