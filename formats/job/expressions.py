@@ -9,6 +9,7 @@ They are Python's in form, and `//` and `%` are its own.
 from __future__ import annotations
 
 import ast
+import threading
 from collections.abc import Collection
 from datetime import UTC, datetime
 
@@ -21,6 +22,8 @@ FUNCTIONS = {"random": (1, 1), "uniform": (0, 0), "choice": (1, 1000), "text": (
 """With how many arguments, at least and at most."""
 
 _LONGEST = 1_000
+_PARSING = threading.Lock()
+"""Python counts how deep it is in a tree once for all threads, of which each may stop in the middle of one (gh-106905)."""
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod)
 _COMPARISONS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
@@ -34,7 +37,8 @@ def parse_expression(text: str, names: Collection[str]) -> ast.expr:
     if len(text) > _LONGEST:
         raise BadExpression(f"{text[:40]!r}… is longer than {_LONGEST} characters")
     try:
-        expression = ast.parse(text.strip(), mode="eval").body
+        with _PARSING:
+            expression = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise BadExpression(f"{text!r} is no expression: {error}".split("\n")[0]) from None
     _check(expression, text, names)

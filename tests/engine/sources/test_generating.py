@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,7 @@ from abscli.engine.sources.made import generated
 from abscli.engine.sources.made.expressions import rows_maker, rows_schema
 from abscli.engine.sources.making import make_source
 from abscli.jobs.attempts import Attempts, Order
+from formats.job.expressions import parse_expression
 from formats.job.file import parse_job_bytes
 from formats.job.model import Edge, Kind, Operator, Partition, Topology
 from formats.user_file.mistakes import BadFile
@@ -177,3 +182,31 @@ def test_every_row_is_shown_once_through_a_real_kill_after_every_epoch(tmp_path:
     expected = "".join(path.read_text() for path in (once / "shown" / "out").glob("part-*"))
     assert sorted(shown.splitlines()) == sorted(expected.splitlines())
     assert len(shown.splitlines()) == 100
+
+
+class Slow:
+    """What the collector takes away lets another thread go on."""
+
+    def __init__(self) -> None:
+        self.me = self
+
+    def __del__(self) -> None:
+        time.sleep(0)
+
+
+@pytest.fixture
+def hasty_collector() -> Iterator[None]:
+    before = gc.get_threshold()
+    gc.set_threshold(5)
+    yield
+    gc.set_threshold(*before)
+
+
+def test_tasks_of_one_process_understand_their_columns_at_the_same_time(hasty_collector: None) -> None:
+    def understand(_: int) -> None:
+        for _ in range(500):
+            Slow()
+            parse_expression("row * 37 % 1000 + (row // 7) * 3", ["row"])
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(understand, range(4)))
