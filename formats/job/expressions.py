@@ -23,7 +23,7 @@ FUNCTIONS = {"random": (1, 1), "uniform": (0, 0), "choice": (1, 1000), "text": (
 
 _LONGEST = 1_000
 _PARSING = threading.Lock()
-"""Python counts how deep it is in a tree once for all threads, of which each may stop in the middle of one (gh-106905)."""
+"""Python has one count of how deep it is in a tree for all threads, each of which may stop inside one (gh-106905)."""
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod)
 _COMPARISONS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
