@@ -54,7 +54,9 @@ def write_input(folder: Path, keys: int, words: int, width: int = 0) -> None:
                 file.write("\n".join(" ".join(f"w{word:0{width}d}" for word in line) for line in drawn.tolist()) + "\n")
 
 
-def measure(folder: Path, engine: str, workers: int, interval: float, memory: int | None) -> dict[str, float]:
+def measure(
+    folder: Path, engine: str, workers: int, interval: float, memory: int | None, emit: str
+) -> dict[str, float]:
     """One run."""
     done: list[EpochDone] = []
     services: list[Service] = []
@@ -73,7 +75,7 @@ def measure(folder: Path, engine: str, workers: int, interval: float, memory: in
         state_memory=memory and memory // workers,
     )  # fmt: skip
     outcome = run_job(
-        word_count(workers), str(folder / "store"), options, on_progress, services.append, on_news=on_news
+        word_count(workers, emit), str(folder / "store"), options, on_progress, services.append, on_news=on_news
     )
     most.update({pid: peak_of(pid) or peak for pid, peak in most.items()})  # what is read to check it comes on top
     counted = open_store(folder / "store").state("counts")["n"]
@@ -111,11 +113,14 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=0)
     parser.add_argument("--interval", type=float, default=1.0)
     parser.add_argument("--state-memory", default="none")
+    parser.add_argument("--emit", default="epoch", help="or record: every count")
     parser.add_argument("--folder", type=Path, help="that has an input; one run, told as JSON")
     arguments = parser.parse_args()
     if arguments.folder:
         memory = None if arguments.state_memory == "none" else size(arguments.state_memory)
-        figures = measure(arguments.folder, arguments.engine, arguments.workers, arguments.interval, memory)
+        figures = measure(
+            arguments.folder, arguments.engine, arguments.workers, arguments.interval, memory, arguments.emit
+        )
         print(json.dumps(figures))
         return
     for keys in map(int, arguments.keys.split(",")):
@@ -123,13 +128,19 @@ def main() -> None:
             folder = Path(root)
             write_input(folder, keys, arguments.words, arguments.width)
             for memory in arguments.state_memory.split(","):
-                show(one_run(folder, arguments.engine, arguments.workers, arguments.interval, memory), memory)
+                figures = one_run(
+                    folder, arguments.engine, arguments.workers, arguments.interval, memory, arguments.emit
+                )
+                show(figures, memory)
 
 
-def one_run(folder: Path, engine: str, workers: int, interval: float, memory: str) -> dict[str, float]:
+def one_run(
+    folder: Path, engine: str, workers: int, interval: float, memory: str, emit: str = "epoch"
+) -> dict[str, float]:
     """The figures of one run in a process of its own, on the input of a folder."""
     one = [sys.executable, "-m", "tests.bench.engine.bench_large_state", "--folder", str(folder)]
     one += ["--engine", engine, "--workers", str(workers), "--interval", str(interval), "--state-memory", memory]
+    one += ["--emit", emit]
     done = subprocess.run(one, stdout=subprocess.PIPE, check=True)
     shutil.rmtree(folder / "store")
     shutil.rmtree(folder / "out")

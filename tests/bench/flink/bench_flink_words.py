@@ -2,7 +2,8 @@
 and checkpoints take, one every second.
 
     python -m tests.bench.flink.bench_flink_words [--keys 100000,1000000,4000000] [--words 16000000] [--rounds 1]
-        [--ours spark,spark:500M] [--flinks hashmap,rocksdb] [--interval 1] [--heap 3g] [--workers 2]
+        [--ours spark,spark:500M] [--emit epoch,record] [--flinks hashmap,rocksdb] [--interval 1] [--heap 3g]
+        [--workers 2]
 
 All alternate on the same input. --ours: an engine, and behind a colon what it has as --state-memory.
 
@@ -10,8 +11,8 @@ Flink: one JVM with both tasks (MiniCluster), its default JIT and collector, who
 incremental ones with `rocksdb`, to a local folder; durations are those that its JobManager logs. Where epochs take
 longer than the interval both begin the next one when one is complete.
 What differs: `emit: epoch` of ours puts out each word that has changed once an epoch, as JSON lines into files that
-show with it; Flink puts out every count, to a sink that discards it. Flink is not asked to be exact about its output,
-so that its figure is the better for it.
+show with it, `emit: record` every count, likewise; Flink puts out every count, to a sink that discards it. Flink is not
+asked to be exact about its output, so that its figure is the better for it.
 """
 
 from __future__ import annotations
@@ -76,6 +77,7 @@ def main() -> None:
     parser.add_argument("--words", type=int, default=16_000_000)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--ours", default="spark,spark:500M")
+    parser.add_argument("--emit", default="epoch", help="of ours: epoch, record, or both")
     parser.add_argument("--flinks", default="hashmap,rocksdb")
     parser.add_argument("--interval", type=float, default=1.0)
     parser.add_argument("--heap", default="3g")
@@ -92,8 +94,9 @@ def main() -> None:
                 for _ in range(asked.rounds):
                     for ours in asked.ours.split(","):
                         engine, _, memory = ours.partition(":")
-                        figures = one_run(Path(root), engine, asked.workers, asked.interval, memory or "none")
-                        show(figures, f"{memory or 'none'}, {engine}")
+                        for emit in asked.emit.split(","):
+                            figures = one_run(Path(root), engine, asked.workers, asked.interval, memory or "none", emit)
+                            show(figures, f"{memory or 'none'}, {engine}, emit {emit}")
                     for backend in asked.flinks.split(","):
                         line = run_flink(class_path, Path(root), backend, asked.workers, asked.interval, asked.heap)
                         print(line, flush=True)
