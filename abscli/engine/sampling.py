@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from abscli.engine.columns import join_inputs
 from abscli.engine.errors import EngineError
-from abscli.engine.failures import Failures
+from abscli.engine.failures import Failures, taken_by
 from abscli.engine.operators.making import make_operator
 from abscli.engine.operators.rows import cannot_work, other_columns, without_dictionaries
 from abscli.engine.operators.runnable import Runnable, WithLate
@@ -180,14 +180,10 @@ class _Run:
         if source.finished:
             return
         source.stop_at(lines=min(lines, max(0, MOST_READ - self._read_by(id))))
-        failures = self._failures.get(id)
-        if failures is not None:
-            failures.begin(1)
-        rows, deadline = source.read(), time.monotonic() + LONGEST
-        while rows is not None and not rows.num_rows and _is_late(source) and time.monotonic() < deadline:
-            rows = source.read()
-        if failures is not None:
-            failures.put()
+        with taken_by(self._failures.get(id), 1):
+            rows, deadline = source.read(), time.monotonic() + LONGEST
+            while rows is not None and not rows.num_rows and _is_late(source) and time.monotonic() < deadline:
+                rows = source.read()
         if rows is not None:
             self._emit(id, rows)
 
@@ -206,11 +202,8 @@ class _Run:
         if operator is None:
             self._sampled[id].add(rows, self._most)
             return
-        if failures is not None:
-            failures.begin(1, str(channel))
-        output = operator.process(rows, first, channel.sender.operator)
-        if failures is not None:
-            failures.put()
+        with taken_by(failures, 1, str(channel)):
+            output = operator.process(rows, first, channel.sender.operator)
         if isinstance(output, WithLate):
             self._send(id, output.late, output.output)
             output = output.rows
@@ -218,7 +211,9 @@ class _Run:
 
     def _flush(self, id: str) -> None:
         watermark = lowest(END if source.finished else source.watermark for source in self._readers.values())
-        for rows in self._operators[id].flush(watermark):
+        with taken_by(self._failures.get(id), 1):
+            outputs = list(self._operators[id].flush(watermark))
+        for rows in outputs:
             self._emit(id, rows)
 
     def _emit(self, id: str, rows: pa.RecordBatch | None) -> None:

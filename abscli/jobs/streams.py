@@ -44,7 +44,7 @@ class Marks(TypedDict, total=False):
     deterministic: False: the same input may give other output.
     ordered_output: a promise that nothing that it puts out depends on how its inputs interleave.
     on_error: what becomes of a record on which it fails: it ends the run, is left out, or goes to `dead_letter(PATH)`.
-        Of map, filter, flat_map, agg, join, distinct with a time to live, and sources of JSON lines and CSV.
+        Of map, filter, flat_map, agg, join, process, distinct with a time to live, and sources of JSON lines and CSV.
     """
 
     id: str

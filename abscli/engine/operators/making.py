@@ -71,7 +71,7 @@ def make_operator(
             return Reduce(operator, task, make_state(operator), last_out, failures)
         case Kind.PROCESS if operator.key:
             assert operator.function is not None
-            return KeyedProcess(operator, task, make_state(operator), load(operator.function, root))
+            return KeyedProcess(operator, task, make_state(operator), load(operator.function, root), failures)
     raise UsageError(
         f"operator {operator.id} is {operator.kind}: it can be inspected and planned for, not run",
         hint="run knows source, map, filter, flat_map, reduce, distinct, process with a key, join, lookup, union, sink",

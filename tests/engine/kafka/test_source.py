@@ -206,10 +206,9 @@ def test_a_record_that_cannot_be_read_is_named_and_can_be_left_out(
             self.rows += batch.to_pylist()
 
     failures = Failures(TaskId("orders", 0), Letters())
-    failures.begin(1)
-    source = reader.begin(schema={"id": "int"}, failures=failures)
-    assert [row["id"] for row in all_of(source)] == [*range(5)]
-    failures.put()
+    with failures.during(1):
+        source = reader.begin(schema={"id": "int"}, failures=failures)
+        assert [row["id"] for row in all_of(source)] == [*range(5)]
     assert [(row["origin"], row["offset"]) for row in Letters.rows] == [(f"{topic}-0", n) for n in range(3, 10)]
     assert failures.count == len(BAD)
 
