@@ -331,7 +331,7 @@ def warn_of_repeats(store: str, epoch: int) -> None:
 
 def note_taken_over(stores: dict[str, str]) -> None:
     """Says which sinks showed another store's output until now."""
-    from abscli.stores.native.text_plan import taken_over
+    from abscli.stores.native.text.plan import taken_over
 
     for line in taken_over(stores):
         output.note(line)
