@@ -30,7 +30,7 @@ from abscli.engine.sources.kafka.topics import dealt
 from abscli.engine.sources.making import make_source
 from abscli.engine.sources.pacing import PacedSource
 from abscli.engine.state.bounded_state import BoundedState
-from abscli.engine.state.keyed_state import State
+from abscli.engine.state.contract import State
 from abscli.engine.state.memory import StateMemory
 from abscli.engine.state.packing import Packer
 from abscli.engine.state.restoring import Restored

@@ -24,8 +24,9 @@ from abscli.engine.state.aggregates import (
     running,
     shown,
 )
+from abscli.engine.state.contract import State
 from abscli.engine.state.key_table import Located, Slots
-from abscli.engine.state.keyed_state import KeyedState, Rows, State
+from abscli.engine.state.keyed_state import KeyedState, Rows
 from abscli.engine.state.list_column import ListColumn
 from formats.ids import TaskId
 from formats.job.model import Aggregation, Operator

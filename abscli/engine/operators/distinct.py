@@ -10,7 +10,8 @@ import pyarrow as pa
 from abscli.engine.failures import Failures
 from abscli.engine.operators.expiry import Expiry
 from abscli.engine.operators.rows import joined, key_columns
-from abscli.engine.state.keyed_state import Rows, State
+from abscli.engine.state.contract import State
+from abscli.engine.state.keyed_state import Rows
 from formats.job.model import Operator
 
 

@@ -8,8 +8,9 @@ import pyarrow as pa
 from abscli.engine.failures import Failures
 from abscli.engine.operators.rows import numbered
 from abscli.engine.operators.windows import event_times, with_times
+from abscli.engine.state.contract import State
 from abscli.engine.state.key_table import Located
-from abscli.engine.state.keyed_state import UNDUE, KeyedState, Rows, State
+from abscli.engine.state.keyed_state import UNDUE, KeyedState, Rows
 from formats.job.model import Operator
 
 

@@ -27,8 +27,9 @@ from abscli.engine.operators.runnable import EMITTED_ROWS
 from abscli.engine.operators.windows import event_times, with_times
 from abscli.engine.sources.columns import schema_of
 from abscli.engine.sources.event_times import as_event_times
+from abscli.engine.state.contract import State
 from abscli.engine.state.key_table import Slots
-from abscli.engine.state.keyed_state import REMOVED, UNDUE, KeyedState, Rows, State
+from abscli.engine.state.keyed_state import REMOVED, UNDUE, KeyedState, Rows
 from formats.ids import TaskId
 from formats.job.model import Operator
 from formats.native.state.ordering import key_order

@@ -19,7 +19,8 @@ from abscli.engine.operators.row_wise import RowWise
 from abscli.engine.operators.runnable import Runnable
 from abscli.engine.operators.sessions import Sessions
 from abscli.engine.operators.windowed import Windowed
-from abscli.engine.state.keyed_state import KeyedState, State
+from abscli.engine.state.contract import State
+from abscli.engine.state.keyed_state import KeyedState
 from formats.ids import TaskId
 from formats.job.model import JOIN_NUMBER, JOIN_SIDE, WINDOW_START, Emit, Kind, Operator, Side, WindowKind
 from formats.native.facts import removes_keys

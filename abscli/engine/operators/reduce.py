@@ -14,8 +14,9 @@ from abscli.engine.operators.last_out import LastOut
 from abscli.engine.operators.rows import columns, joined, key_columns
 from abscli.engine.operators.runnable import EMITTED_ROWS
 from abscli.engine.state.aggregates import Overflow
+from abscli.engine.state.contract import State
 from abscli.engine.state.key_table import Located
-from abscli.engine.state.keyed_state import KeyedState, Rows, State
+from abscli.engine.state.keyed_state import KeyedState, Rows
 from formats.ids import TaskId
 from formats.job.model import Emit, Operator
 

@@ -21,8 +21,9 @@ from abscli.engine.operators.runnable import EMITTED_ROWS, WithLate
 from abscli.engine.operators.session_sums import Record, Stretch, too_much
 from abscli.engine.operators.windows import Times, moments, put_in_order, with_times
 from abscli.engine.state.aggregates import INT64, Overflow
+from abscli.engine.state.contract import State
 from abscli.engine.state.key_table import KeyIndex, Slots
-from abscli.engine.state.keyed_state import REMOVED, KeyedState, Rows, State
+from abscli.engine.state.keyed_state import REMOVED, KeyedState, Rows
 from formats.ids import TaskId
 from formats.job.model import WINDOW_END, WINDOW_START, Operator
 from formats.native.hashing import Hashes

@@ -21,7 +21,7 @@ from abscli.engine.operators.windowed import Windowed
 from abscli.engine.operators.windows import windows_of
 from abscli.engine.state import keyed_state
 from abscli.engine.state.bounded_state import BoundedState
-from abscli.engine.state.keyed_state import State
+from abscli.engine.state.contract import State
 from abscli.engine.state.memory import StateMemory
 from formats.ids import TaskId
 from formats.job.model import Aggregate, Aggregation, Kind, Operator, Ttl, Window, WindowKind

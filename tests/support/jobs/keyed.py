@@ -15,7 +15,8 @@ from abscli.engine.failures import Failures, taken_by
 from abscli.engine.operators.keyed_process import KeyedProcess
 from abscli.engine.operators.making import keyed_by
 from abscli.engine.state.bounded_state import BoundedState
-from abscli.engine.state.keyed_state import KeyedState, State
+from abscli.engine.state.contract import State
+from abscli.engine.state.keyed_state import KeyedState
 from abscli.engine.state.memory import StateMemory
 from formats.ids import TaskId
 from formats.job.model import Keeping, Kind, Operator, Ttl
