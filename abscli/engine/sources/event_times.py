@@ -133,7 +133,7 @@ class EventTimes:
         now = self._clock()
         for split in self._source.unread:
             self._active.setdefault(split, now)  # it has come since
-        if self._source.silence is not None:  # nobody can tell whether there are rows
+        if self._source.held_up is not None:  # nobody can tell whether there are rows
             self._active = dict.fromkeys(self._active, now)
         since = now - self._event_time.idle / 1_000_000
         return {split for split, active in self._active.items() if active <= since}
@@ -189,5 +189,5 @@ class EventTimes:
         self._source.stop_at(offsets, lines=lines)
 
     @property
-    def silence(self) -> tuple[float, str] | None:
-        return self._source.silence
+    def held_up(self) -> tuple[float, str] | None:
+        return self._source.held_up

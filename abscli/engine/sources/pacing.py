@@ -86,5 +86,5 @@ class PacedSource:
         self._source.stop_at(offsets, lines=lines)
 
     @property
-    def silence(self) -> tuple[float, str] | None:
-        return self._source.silence
+    def held_up(self) -> tuple[float, str] | None:
+        return self._source.held_up

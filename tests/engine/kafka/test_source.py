@@ -389,7 +389,7 @@ def test_a_broker_that_hangs_is_waited_for_and_no_partition_is_idle_meanwhile(
     assert isinstance(source, EventTimes)
     rows_until(source, lambda source, rows: len(rows) == 2 and is_at_end(source))
     with broker.stopped():
-        rows_until(source, lambda source, _: source.silence is not None)
+        rows_until(source, lambda source, _: source.held_up is not None)
         assert source.waiting == ()
         since = time.monotonic()
         while time.monotonic() - since < 8:
@@ -397,7 +397,7 @@ def test_a_broker_that_hangs_is_waited_for_and_no_partition_is_idle_meanwhile(
             assert source.watermark is None
     broker.send(topic, {0: range(2, 3)})
     assert len(rows_until(source, lambda _, rows: rows)) == 1
-    rows_until(source, lambda source, _: source.silence is None)
+    rows_until(source, lambda source, _: source.held_up is None)
     rows_until(source, lambda source, _: source.watermark == IDLE)
 
 

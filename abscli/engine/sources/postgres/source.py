@@ -148,7 +148,7 @@ class PostgresSource:
         return (self._title,) if self._waiting and not self._ended else ()
 
     @property
-    def silence(self) -> tuple[float, str] | None:
+    def held_up(self) -> tuple[float, str] | None:
         waits: Waits | None = self._reader.waits
         if waits is None or time.monotonic() - waits.since < SAY_AFTER:
             return None
