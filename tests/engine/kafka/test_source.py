@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from abscli.engine import brokers
+from abscli.engine import patience
 from abscli.engine.errors import EngineStopped, JobFailed, UsageError
 from abscli.engine.failures import Failures
 from abscli.engine.sources.contract import NOT_YET, Source
@@ -404,7 +404,7 @@ def test_a_broker_that_hangs_is_waited_for_and_no_partition_is_idle_meanwhile(
 def test_who_begins_while_no_broker_answers_is_told_so(
     broker: Broker, topic: str, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(brokers, "SECONDS", 0.5)
+    monkeypatch.setattr(patience, "SECONDS", 0.5)
     waits: list[str] = []
     op = reader.operator(brokers="127.0.0.1:1")
     with pytest.raises(EngineStopped, match=r"127.0.0.1:1 does not answer: no answer from the broker"):
@@ -423,7 +423,7 @@ def test_the_clients_settings_come_from_a_file(
     reader: Reader, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """TLS to a listener without it: if it were not read, the broker would answer."""
-    monkeypatch.setattr(brokers, "SECONDS", 0.5)
+    monkeypatch.setattr(patience, "SECONDS", 0.5)
     config = tmp_path / "kafka.properties"
     config.write_text("# of a broker that wants it\nsecurity.protocol = ssl\nno line\n")
     with pytest.raises(UsageError, match=r"line 3 of .*kafka.properties is not name=value"):

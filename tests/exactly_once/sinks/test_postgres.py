@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from abscli.api import open_store
+from abscli.engine import patience
 from abscli.engine.errors import EngineStopped, JobFailed, UsageError
-from abscli.engine.postgres import database
 from abscli.report.findings import Code
 from abscli.stores.native.removing.garbage import carry_out, plan_removal
 from formats.errors import Damaged, StoreInUse
@@ -95,7 +95,7 @@ def test_the_server_is_killed_while_the_job_runs(lines: Lines, postgres_server: 
 def test_a_server_that_stays_away_stops_the_job_and_loses_nothing(
     lines: Lines, postgres_server: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "SECONDS", 0.5)
+    monkeypatch.setattr(patience, "SECONDS", 0.5)
     try:
         with pytest.raises(EngineStopped, match="does not answer"):
             lines.run(at=lambda epoch: postgres_server.kill() if epoch == 2 else None)

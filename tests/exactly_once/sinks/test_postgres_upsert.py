@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from abscli.api import open_store
+from abscli.engine import patience
 from abscli.engine.errors import EngineStopped, JobFailed, UsageError
-from abscli.engine.postgres import database
 from abscli.engine.postgres.database import Table
 from abscli.engine.sinks.postgres.upsert import UpsertedTable
 from abscli.engine.sinks.staged.contract import Delivery, StagedPart
@@ -196,7 +196,7 @@ def test_the_server_is_killed_while_the_job_runs(lines: Lines, postgres_server: 
 def test_a_server_that_stays_away_stops_the_job_and_loses_nothing(
     lines: Lines, postgres_server: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "SECONDS", 0.5)
+    monkeypatch.setattr(patience, "SECONDS", 0.5)
     try:
         with pytest.raises(EngineStopped, match="does not answer"):
             lines.run(at=lambda epoch: postgres_server.kill() if epoch == 2 else None)

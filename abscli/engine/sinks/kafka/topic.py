@@ -15,8 +15,9 @@ from typing import Any
 
 import msgspec
 
-from abscli.engine.brokers import ONCE, SECONDS, brokers_of, until_they_answer
+from abscli.engine.brokers import ONCE, brokers_of, until_brokers_answer
 from abscli.engine.errors import EngineStopped, JobFailed, UsageError
+from abscli.engine.patience import SECONDS
 from abscli.engine.sinks.kafka.markers import CONFIG, Marks, Message, SinkName, claimed, forgotten, written
 from abscli.engine.sinks.kafka.transactions import Lost, Transactions, read_to_end
 from abscli.engine.sinks.staged.contract import Delivery
@@ -77,7 +78,7 @@ class KafkaTopic:
         """Which are there of those that it writes."""
         brokers = brokers_of(self._operator, self._directory)
         topics = (self._topic, self._name.marks)
-        return until_they_answer(
+        return until_brokers_answer(
             self._operator,
             lambda: [topic for topic in topics if brokers.describe(topic, seconds=ONCE) is not None],
             seconds=self._patience,
@@ -124,7 +125,7 @@ class KafkaTopic:
         def make() -> None:
             brokers.make(self._name.marks, 1, CONFIG)
 
-        until_they_answer(self._operator, make)
+        until_brokers_answer(self._operator, make)
 
     def apply(self, delivery: Delivery) -> None:
         """As of `Target`."""
