@@ -94,12 +94,10 @@ class KeyedProcess:
             return
         # Keys are as they were, and those that only these rows had begun are none.
         state.remove(located.slots[located.new])
-        yield from self._without_failing(state, _taken(rows, by_key), batch, called)
+        yield from self._without_failing(state, _taken(rows, by_key), called)
 
-    def _without_failing(
-        self, state: KeyedState, rows: Rows, batch: KeyedBatch, error: Exception
-    ) -> Iterator[pa.RecordBatch]:
-        """What comes of rows on which the function raised. rows: in order of key, as in the batch."""
+    def _without_failing(self, state: KeyedState, rows: Rows, error: Exception) -> Iterator[pa.RecordBatch]:
+        """What comes of rows on which the function raised. rows: in order of key."""
         assert self._failures is not None
         count = len(rows.numbers)
         if count > 1:
