@@ -195,7 +195,7 @@ class Outputs:
         if origin is None:
             self._may_follow(op, folder, facts, promises, parent)
         wanted = wanted_of(promises, op.id if origin is None else origin, lies_in, parent)
-        return Examined(op.id, folder, claim, showing, makers_1, promises.named, wanted, taken_over)
+        return Examined(op.id, folder, claim, showing, makers_1, wanted, taken_over)
 
     def _lies_in(self, part: PartId, file: SinkFile, *, op: Operator, present: Collection[PartId],
                  other_folders: Collection[str]) -> bool:  # fmt: skip
