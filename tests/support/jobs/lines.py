@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from msgspec.structs import replace
 from pyarrow import csv, parquet
 
 from abscli.engine.coordinator import Progress, Service
@@ -43,16 +42,13 @@ TASKS = 2
 LINES_AN_EPOCH = 10
 
 
-def topology(out: str = "out", type: str = "jsonl", also: str | None = None) -> Topology:
+def topology(out: str = "out", type: str = "jsonl", also: str | None = None, id: str = "out") -> Topology:
     """out: where the sink writes, a table where `type` is postgres or upsert; type: of its files. also: where a second
-    sink of this type writes the same."""
+    sink of this type writes the same. id: of the sink."""
     if also is not None:
-        first, second = topology(out, type), topology(also, type)
+        first, second = topology(out, type, id=id), topology(also, type, id="also")
         sinks = [op for op in second.operators if op.kind is Kind.SINK]
-        return Topology(
-            first.job, (*first.operators, *(replace(op, id="also") for op in sinks)),
-            (*first.edges, Edge("lines", "also", Partition.FORWARD)),
-        )  # fmt: skip
+        return Topology(first.job, (*first.operators, *sinks), (*first.edges, *second.edges))
     sink: dict[str, Any] = {"type": type, "path": out}
     if type == "stdout":
         sink = {"type": type, "row_id": "id"}
@@ -66,9 +62,9 @@ def topology(out: str = "out", type: str = "jsonl", also: str | None = None) -> 
         "copied",
         (
             Operator("lines", Kind.SOURCE, TASKS, 8, connector={"type": "text", "path": "in/*.txt"}),
-            Operator("out", Kind.SINK, TASKS, 8, connector=sink),
+            Operator(id, Kind.SINK, TASKS, 8, connector=sink),
         ),
-        (Edge("lines", "out", Partition.FORWARD),),
+        (Edge("lines", id, Partition.FORWARD),),
     )
 
 
@@ -136,13 +132,14 @@ class Gate:
 @dataclass
 class Lines:
     """The job in one folder, on any of several stores. gate: see there; out: where its sink writes; type: of its
-    files; also: as of `topology`."""
+    files; also, id: as of `topology`."""
 
     folder: Path
     gate: Gate
     out: str = "out"
     type: str = "jsonl"
     also: str | None = None
+    id: str = "out"
 
     def run(
         self, store: str = "a", *, epochs: int | None = None, at: Callable[[int], None] = lambda n: None, **more: object
@@ -162,7 +159,8 @@ class Lines:
 
         defaults: dict[str, object] = {"engine": "inline", "interval": 0.005, "workers": TASKS, "keep": None}
         options = JobOptions(str(self.folder), "job.yaml", **{**defaults, **more})  # type: ignore[arg-type]
-        return run_job(topology(self.out, self.type, self.also), self.where(store), options, progress, services.append)
+        job = topology(self.out, self.type, self.also, self.id)
+        return run_job(job, self.where(store), options, progress, services.append)
 
     def _print(self, data: bytes) -> None:
         with (self.folder / "printed").open("ab") as file:
@@ -243,7 +241,7 @@ def restore_to(
     options = JobOptions(
         str(lines.folder), "job.yaml", engine="inline", workers=2, keep=None, until="drained", interval=0.01
     )
-    restore(plan, topology(lines.out, lines.type, lines.also), options, to=lines.where(to), on_news=on_news)
+    restore(plan, topology(lines.out, lines.type, lines.also, lines.id), options, to=lines.where(to), on_news=on_news)
 
 
 def in_a_process(
