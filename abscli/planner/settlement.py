@@ -46,14 +46,15 @@ class Wanted:
     line: of the epoch that the job goes on from, newest first.
     due: the parts that manifests of the line name.
     named_above: above this epoch all manifests of the line are there, so that a part which none names is a stranger's.
-    named: the parts that any manifest of the store names, on whichever branch and of whichever sink.
+    named: the parts for this place that any manifest of the store names, on whichever branch, whatever its sink was
+    called.
     attempts: the ids of the store's attempts all of whose manifests could be read.
     """
 
     line: Sequence[Stretch]
     due: Mapping[PartId, SinkFile]
     named_above: int
-    named: Collection[PartId]
+    named: Mapping[PartId, SinkFile]
     attempts: Collection[str]
 
 

@@ -56,7 +56,7 @@ def test_exactly_what_belongs_to_the_line_is_visible_afterwards(
         if (id := on(line, name)) is not None and (id, name) in there and int(name[11:21]) > above
         and data.draw(st.booleans())
     }  # fmt: skip
-    wanted = Wanted(line, due, above, frozenset(due), frozenset(IDS))
+    wanted = Wanted(line, due, above, due, frozenset(IDS))
     plan = settle(SinkFacts(with_makers(dict.fromkeys(visible, SIZE), showing), staged, superseded), wanted)
     assert plan.missing == ()
 
@@ -94,12 +94,12 @@ def test_a_part_that_is_due_and_has_another_size_or_is_nowhere_stands_against_it
     short, gone = part_name(0, 1), part_name(0, 2)
     due = {PartId(IDS[0], short): file(short), PartId(IDS[0], gone): file(gone)}
     sink = SinkFacts(with_makers({short: SIZE - 1}, line), {}, {})
-    missing = settle(sink, Wanted(line, due, 0, frozenset(due), frozenset(IDS))).missing
+    missing = settle(sink, Wanted(line, due, 0, due, frozenset(IDS))).missing
     assert [(one.file.name, one.size) for one in missing] == [(short, SIZE - 1), (gone, None)]
 
 
 def test_what_an_attempt_whose_epochs_cannot_be_read_has_staged_stays_where_it_is() -> None:
     name = part_name(0, 4)
     sink = SinkFacts({}, {PartId(IDS[0], name): SIZE, PartId(IDS[1], name): SIZE}, {})
-    plan = settle(sink, Wanted((), {}, 0, frozenset(), frozenset({IDS[1]})))
+    plan = settle(sink, Wanted((), {}, 0, {}, frozenset({IDS[1]})))
     assert plan.aside == ((IDS[1], name),)

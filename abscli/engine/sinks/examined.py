@@ -20,7 +20,6 @@ class Examined:
     showing: the line that what is visible was made on.
     makers_1: which attempt of a store of version 1 has which numbers: what lies without an attempt's id can only be
     of these.
-    named: all parts that manifests of the store name, of whichever sink.
     wanted: what it should show.
     taken_over: the store that showed something last, None where it was this one.
     """
@@ -30,13 +29,13 @@ class Examined:
     claim: SinkClaim | None
     showing: tuple[Stretch, ...]
     makers_1: tuple[Stretch, ...]
-    named: Mapping[PartId, SinkFile]
     wanted: Wanted
     taken_over: str | None
 
     def facts(self) -> SinkFacts:
         """What lies there now."""
-        return sink_facts(self.folder, self.showing, self.makers_1, self.named)
+        named = {id: (file,) for id, file in self.wanted.named.items()}
+        return sink_facts(self.folder, self.showing, self.makers_1, named)
 
     def settlement(self) -> Settlement:
         """What has to be done, by what lies there now."""
@@ -45,7 +44,7 @@ class Examined:
 
 def sink_facts(
     folder: SinkFolder | SinkBucket, showing: tuple[Stretch, ...], makers_1: Sequence[Stretch],
-    named: Mapping[PartId, SinkFile],
+    named: Mapping[PartId, Sequence[SinkFile]],
 ) -> SinkFacts:  # fmt: skip
     """What lies in a sink's place now. named: what manifests of the store name."""
     if isinstance(folder, SinkBucket):
@@ -55,7 +54,8 @@ def sink_facts(
         staged = {
             part: file.bytes
             for part in waiting
-            if (file := named.get(part)) is not None and file.upload is not None and file.upload.id in waiting[part]
+            for file in named.get(part, ())
+            if file.upload is not None and file.upload.id in waiting[part]
         }
         return SinkFacts({one.part: one.bytes for one in folder.shown()}, staged, superseded)
     staged, superseded = _filed(folder.staged(), makers_1), _filed(folder.superseded(), makers_1)

@@ -22,7 +22,6 @@ from abscli.engine.sinks.promises import NO_PROMISES, Promises, read_promises, w
 from abscli.engine.sinks.refusals import parts_missing, way_on
 from abscli.engine.sinks.settling import bring_in, file_by_attempt, put_away_for_good, settle_bucket, show, take_away
 from abscli.engine.sinks.staged.deliveries import Deliveries, DeliveryExamined
-from abscli.engine.sinks.staged.targets import target_of
 from abscli.engine.telemetry.news import StaysWritten
 from abscli.planner.lineage import by_number, lives_of, stretches
 from abscli.planner.settlement import SinkFacts
@@ -69,8 +68,9 @@ class Outputs:
         ]
         self._sinks = [op for op in sinks if op not in in_tables and op not in staged]
         self._tables = Tables(in_tables, topology.job, take_over=take_over, accept_missing=accept_missing)
-        targets = [target_of(op, topology.job, directory) for op in staged]
-        self._deliveries = Deliveries(targets, take_over=take_over, accept_missing=accept_missing)
+        self._deliveries = Deliveries(
+            staged, topology.job, directory, take_over=take_over, accept_missing=accept_missing
+        )
         self._deliveries_examined: list[DeliveryExamined] = []
         self._has_staged = bool(staged)
         self._in_places = [op for op in staged if "path" in (op.connector or {})]
@@ -195,7 +195,7 @@ class Outputs:
         if origin is None:
             self._may_follow(op, folder, facts, promises, parent)
         wanted = wanted_of(promises, op.id if origin is None else origin, lies_in, parent)
-        return Examined(op.id, folder, claim, showing, makers_1, promises.named, wanted, taken_over)
+        return Examined(op.id, folder, claim, showing, makers_1, wanted, taken_over)
 
     def _lies_in(self, part: PartId, file: SinkFile, *, op: Operator, present: Collection[PartId],
                  other_folders: Collection[str]) -> bool:  # fmt: skip

@@ -23,7 +23,7 @@ class Promises:
     parents: by epoch.
     origins: by epoch, of operators that have another id from there on, the one in its parent.
     parts: by epoch and operator, of the epochs that can be read.
-    named: all parts.
+    named: all parts. Those of several sinks may have one id: attempt, task and epoch are the same.
     unread: epochs of which it is not known what they name.
     """
 
@@ -33,7 +33,7 @@ class Promises:
     parents: Mapping[int, int]
     origins: Mapping[int, Mapping[str, str]]
     parts: Mapping[int, Mapping[str, Mapping[PartId, SinkFile]]]
-    named: Mapping[PartId, SinkFile]
+    named: Mapping[PartId, Sequence[SinkFile]]
     unread: Sequence[int]
 
 
@@ -46,7 +46,7 @@ def read_promises(store: NativeStore) -> Promises:
     parents: dict[int, int] = {}
     origins: dict[int, dict[str, str]] = {}
     by_epoch: dict[int, dict[str, dict[PartId, SinkFile]]] = {}
-    named: dict[PartId, SinkFile] = {}
+    named: dict[PartId, list[SinkFile]] = {}
     unread: list[int] = []
     for epoch in store.epoch_numbers():
         if not store.has_manifest(epoch):
@@ -64,7 +64,7 @@ def read_promises(store: NativeStore) -> Promises:
             for file in part.sink:
                 id = PartId(part.attempt_id or ids.get(part.attempt, ""), file.name)
                 by_operator.setdefault(part.operator, {})[id] = file
-                named[id] = file
+                named.setdefault(id, []).append(file)
     lives = lives_of(attempts, store.is_fenced)
     return Promises(attempts, lives, store.highest_number(), parents, origins, by_epoch, named, unread)
 
@@ -75,8 +75,8 @@ def wanted_of(
     lies_in: Callable[[PartId, SinkFile], bool],
     parent: int,
 ) -> Wanted:
-    """What the store says that a sink should show, and all that it has ever asked of any. operator: the sink's id in
-    the epoch `parent`; lies_in: whether a part of the sink's tasks is one for its folder."""
+    """What the store says that a sink should show, and all that it has ever asked of it. operator: the sink's id in the
+    epoch `parent`; lies_in: whether a part is one for its folder."""
     parts_due: dict[PartId, SinkFile] = {}
     # Up the line, to the first epoch whose manifest is gone: above it, what no manifest names belongs to nobody.
     epoch = parent
@@ -89,4 +89,5 @@ def wanted_of(
     makers = by_number(promises.lives)
     attempts = {attempt.id for attempt in promises.attempts}
     attempts -= {maker(makers, unread) or "" for unread in promises.unread}
-    return Wanted(stretches(promises.lives, parent), parts_due, epoch, promises.named, frozenset(attempts))
+    named = {id: file for id, files in promises.named.items() for file in files if lies_in(id, file)}
+    return Wanted(stretches(promises.lives, parent), parts_due, epoch, named, frozenset(attempts))

@@ -31,7 +31,7 @@ def settle_bucket(sink: Examined, bucket: SinkBucket, claim: SinkClaim, moves: B
     doubtful = {part for part in settlement.stays if before is not None and not is_on(before, part.epoch)}
     moves.rename([one for one in shown if one.part in doubtful])
     moves.show_again([part for part in settlement.back if part not in missing])
-    moves.complete([(part, sink.named[part]) for part in settlement.reveal if part not in missing])
+    moves.complete([(part, sink.wanted.named[part]) for part in settlement.reveal if part not in missing])
     # What a lost attempt has shown meanwhile.
     belongs = {*settlement.stays, *settlement.back, *settlement.reveal}
     shown = bucket.shown()

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,18 @@ def lines(tmp_path: Path, gate: Gate, request: pytest.FixtureRequest, servers: S
 def into_bucket(lines: Lines, server: ObjectServer, patch: pytest.MonkeyPatch) -> Lines:
     patch.setenv("CLAIM_SECONDS", "2")
     return Lines(lines.folder, lines.gate, str(bucket_place(server).root))
+
+
+@pytest.mark.parametrize("where", ["manifest", "reveal"])
+def test_two_sinks_of_a_job_do_not_take_their_uploads_for_one_another(
+    lines: Lines, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their parts have the same attempt, task and epoch, and so the same names."""
+    also = replace(lines, out=f"{lines.out}-also")
+    both = replace(lines, also=also.out)
+    killed(both, where, 3)
+    both.resume()
+    assert both.wrong() == also.wrong() == {}
 
 
 def findings(lines: Lines, store: str = "a") -> set[str]:

@@ -42,8 +42,13 @@ TASKS = 2
 LINES_AN_EPOCH = 10
 
 
-def topology(out: str = "out", type: str = "jsonl") -> Topology:
-    """out: where the sink writes, a table where `type` is postgres or upsert; type: of its files."""
+def topology(out: str = "out", type: str = "jsonl", also: str | None = None, id: str = "out") -> Topology:
+    """out: where the sink writes, a table where `type` is postgres or upsert; type: of its files. also: where a second
+    sink of this type writes the same. id: of the sink."""
+    if also is not None:
+        first, second = topology(out, type, id=id), topology(also, type, id="also")
+        sinks = [op for op in second.operators if op.kind is Kind.SINK]
+        return Topology(first.job, (*first.operators, *sinks), (*first.edges, *second.edges))
     sink: dict[str, Any] = {"type": type, "path": out}
     if type == "stdout":
         sink = {"type": type, "row_id": "id"}
@@ -57,9 +62,9 @@ def topology(out: str = "out", type: str = "jsonl") -> Topology:
         "copied",
         (
             Operator("lines", Kind.SOURCE, TASKS, 8, connector={"type": "text", "path": "in/*.txt"}),
-            Operator("out", Kind.SINK, TASKS, 8, connector=sink),
+            Operator(id, Kind.SINK, TASKS, 8, connector=sink),
         ),
-        (Edge("lines", "out", Partition.FORWARD),),
+        (Edge("lines", id, Partition.FORWARD),),
     )
 
 
@@ -127,12 +132,14 @@ class Gate:
 @dataclass
 class Lines:
     """The job in one folder, on any of several stores. gate: see there; out: where its sink writes; type: of its
-    files."""
+    files; also, id: as of `topology`."""
 
     folder: Path
     gate: Gate
     out: str = "out"
     type: str = "jsonl"
+    also: str | None = None
+    id: str = "out"
 
     def run(
         self, store: str = "a", *, epochs: int | None = None, at: Callable[[int], None] = lambda n: None, **more: object
@@ -152,7 +159,8 @@ class Lines:
 
         defaults: dict[str, object] = {"engine": "inline", "interval": 0.005, "workers": TASKS, "keep": None}
         options = JobOptions(str(self.folder), "job.yaml", **{**defaults, **more})  # type: ignore[arg-type]
-        return run_job(topology(self.out, self.type), self.where(store), options, progress, services.append)
+        job = topology(self.out, self.type, self.also, self.id)
+        return run_job(job, self.where(store), options, progress, services.append)
 
     def _print(self, data: bytes) -> None:
         with (self.folder / "printed").open("ab") as file:
@@ -233,7 +241,7 @@ def restore_to(
     options = JobOptions(
         str(lines.folder), "job.yaml", engine="inline", workers=2, keep=None, until="drained", interval=0.01
     )
-    restore(plan, topology(lines.out, lines.type), options, to=lines.where(to), on_news=on_news)
+    restore(plan, topology(lines.out, lines.type, lines.also, lines.id), options, to=lines.where(to), on_news=on_news)
 
 
 def in_a_process(
@@ -243,6 +251,7 @@ def in_a_process(
     job = "tests.support.jobs.lines"
     command = [sys.executable, "-m", job, str(lines.folder), store, from_epoch, where, str(n), str(number)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "LINES_OUT": lines.out, "LINES_TYPE": lines.type}
+    environment |= {"LINES_ALSO": lines.also} if lines.also is not None else {}
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
 
 
@@ -395,7 +404,7 @@ def main() -> None:
     gate = Gate()
     gate.install(setattr)
     claims.SECONDS = float(os.environ.get("CLAIM_SECONDS", claims.SECONDS))
-    lines = Lines(Path(folder), gate, os.environ["LINES_OUT"], os.environ["LINES_TYPE"])
+    lines = Lines(Path(folder), gate, os.environ["LINES_OUT"], os.environ["LINES_TYPE"], os.environ.get("LINES_ALSO"))
     lines.run(store, from_epoch=int(from_epoch) if from_epoch else None)
 
 

@@ -10,9 +10,12 @@ from dataclasses import dataclass
 from abscli.engine.errors import UsageError
 from abscli.engine.sinks.promises import Promises
 from abscli.engine.sinks.staged.contract import Delivery, StagedPart, Target
+from abscli.engine.sinks.staged.renamed import ids_of
+from abscli.engine.sinks.staged.targets import marks_by_id, target_of
 from abscli.planner.lineage import is_on, stretches
 from formats.errors import Damaged
 from formats.ids import EpochId
+from formats.job.model import Operator
 from formats.native.facts import AttemptFacts, PartFacts, SinkFile
 from formats.native.marks import forget_written, note_written, written
 from formats.native.sink import PartId, Stretch, epoch_of_part, task_of_part
@@ -28,22 +31,31 @@ class DeliveryExamined:
     due: what manifests of the line name and it does not show, in their order.
     beyond: what it shows that is not of the line.
     line: newest stretch first.
+    ids: of the sink, as of `ids_of`.
     """
 
     target: Target
     due: tuple[Delivery, ...]
     beyond: tuple[EpochId, ...]
     line: tuple[Stretch, ...]
+    ids: tuple[str, ...]
 
 
 class Deliveries:
     """Of one attempt, as `abscli.engine.sinks.outputs.Outputs` has its folders.
 
+    job: its name; directory: of the job file.
     take_over: also where a target shows what is not of the line; accept_missing: also where staged rows are gone.
     """
 
-    def __init__(self, targets: Sequence[Target], *, take_over: bool, accept_missing: bool) -> None:
-        self._targets = {target.operator: target for target in targets}
+    def __init__(
+        self, sinks: Sequence[Operator], job: str, directory: str, *, take_over: bool, accept_missing: bool
+    ) -> None:
+        self._sinks = sinks
+        self._job = job
+        self._directory = directory
+        self._targets = {op.id: target_of(op, job, directory) for op in sinks}
+        self._held: contextlib.ExitStack | None = None
         self._take_over = take_over
         self._accept_missing = accept_missing
         self._storage: Storage | None = None
@@ -52,9 +64,9 @@ class Deliveries:
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
         """Keep every other job of this name from these targets meanwhile; StoreInUse where one has them."""
-        with contextlib.ExitStack() as stack:
+        with contextlib.ExitStack() as self._held:
             for target in self._targets.values():
-                stack.enter_context(target.hold())
+                self._held.enter_context(target.hold())
             yield
 
     def examine(
@@ -65,14 +77,24 @@ class Deliveries:
         before: by sink, its id in that epoch, as far as it was there. UsageError for a target that shows what is not of
         the line; Damaged where rows are gone that it does not show.
         """
-        return [self._examine(target, store, promises, parent, before) for target in self._targets.values()]
+        return [self._examine(op, store, promises, parent, before) for op in self._sinks]
+
+    def _target(self, op: Operator, ids: tuple[str, ...]) -> Target:
+        """That of a sink with these ids, which is held if those of the job are."""
+        if len(ids) > 1 and marks_by_id(op):
+            self._targets[op.id] = target_of(op, self._job, self._directory, ids)
+            if self._held is not None:
+                self._held.enter_context(self._targets[op.id].hold())
+        return self._targets[op.id]
 
     def _examine(
-        self, target: Target, store: NativeStore | None, promises: Promises, parent: int, before: Mapping[str, str]
+        self, op: Operator, store: NativeStore | None, promises: Promises, parent: int, before: Mapping[str, str]
     ) -> DeliveryExamined:
+        ids = ids_of(promises, op.id, before)
+        target = self._target(op, ids)
         target.check()
         line = tuple(stretches(promises.lives, parent)) if parent else ()
-        shown = shown_by(target, store.storage if store is not None else None)
+        shown = shown_by(target, store.storage if store is not None else None, ids)
         beyond = tuple(epoch for epoch in shown if not is_on(line, epoch))
         self._may_leave(target, beyond, parent)
         named: list[Delivery] = []
@@ -89,7 +111,7 @@ class Deliveries:
                     hint="go back before its epoch with --from-epoch; or go on without the rows with "
                     "--accept-missing-parts",
                 )
-        return DeliveryExamined(target, tuple(due), beyond, line)
+        return DeliveryExamined(target, tuple(due), beyond, line, ids)
 
     def _may_leave(self, target: Target, beyond: Sequence[EpochId], parent: int) -> None:
         if beyond and not self._take_over:
@@ -107,7 +129,8 @@ class Deliveries:
         for one in examined:
             one.target.take(attempt.id, one.beyond, oldest)
             if one.beyond and not one.target.remembers:
-                forget_written(store.storage, one.target.operator)
+                for id in one.ids:
+                    forget_written(store.storage, id)
             # Whoever had it before may have written a last one in between; from here on it cannot.
             beyond = [epoch for epoch in one.target.shown() if not is_on(one.line, epoch)]
             if late := [epoch for epoch in beyond if epoch not in one.beyond]:
@@ -140,12 +163,12 @@ def _write(target: Target, delivery: Delivery) -> None:
         note_written(delivery.storage, target.operator, delivery.epoch)
 
 
-def shown_by(target: Target, storage: Storage | None) -> list[EpochId]:
-    """What a target shows, as far as it or the store knows. storage: the store, None where there is none yet."""
+def shown_by(target: Target, storage: Storage | None, ids: Sequence[str]) -> list[EpochId]:
+    """What a target shows, as far as it or the store knows. storage: the store, None where there is none yet. ids: of
+    the sink."""
     if target.remembers or storage is None:
         return target.shown()
-    epoch = written(storage, target.operator)
-    return [] if epoch is None else [epoch]
+    return [epoch for id in ids if (epoch := written(storage, id)) is not None]
 
 
 def deliveries_of(storage: Storage, promises: Promises, parent: int, operator: str) -> list[Delivery]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import msgspec
+
 from abscli.engine.postgres.database import Table
 from abscli.engine.sinks.kafka.topic import KafkaTopic
 from abscli.engine.sinks.places import place_of
@@ -9,6 +13,7 @@ from abscli.engine.sinks.postgres.upsert import UpsertedTable
 from abscli.engine.sinks.staged.contract import Target
 from abscli.engine.sinks.staged.delta import DeltaSink
 from abscli.engine.sinks.staged.printed import Printed
+from abscli.engine.sinks.staged.renamed import Renamed
 from formats.job.kafka import Topic
 from formats.job.model import Operator
 
@@ -25,8 +30,10 @@ def title_of(operator: Operator) -> str:
     return f"postgres:{Table.of(operator).title}"
 
 
-def target_of(operator: Operator, job: str, directory: str) -> Target:
-    """job: its name; directory: of the job file."""
+def target_of(operator: Operator, job: str, directory: str, ids: Sequence[str] = ()) -> Target:
+    """job: its name; directory: of the job file. ids: of the sink, as of `ids_of`, where it may have had others."""
+    if len(ids) > 1 and marks_by_id(operator):
+        return Renamed([target_of(msgspec.structs.replace(operator, id=id), job, directory) for id in ids])
     if _type(operator) == "stdout":
         return Printed(operator)
     if _type(operator) == "delta":
@@ -34,6 +41,12 @@ def target_of(operator: Operator, job: str, directory: str) -> Target:
     if _type(operator) == "kafka":
         return KafkaTopic(operator, directory, job)
     return UpsertedTable(Table.of(operator), (operator.connector or {})["key"], job)
+
+
+def marks_by_id(operator: Operator) -> bool:
+    """Whether a sink that has another id finds what was marked under the old one only by that: a database has one table
+    of epochs for all."""
+    return _type(operator) != "postgres"
 
 
 def _type(operator: Operator) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from abscli.engine.errors import EngineError
 from abscli.engine.sinks.promises import Promises, read_promises
 from abscli.engine.sinks.staged.contract import Target
 from abscli.engine.sinks.staged.deliveries import deliveries_of, shown_by, undelivered
+from abscli.engine.sinks.staged.renamed import ids_of
 from abscli.engine.sinks.staged.targets import target_of
 from abscli.planner.lineage import line, stretches
 from abscli.report.findings import Code, Finding
@@ -22,19 +23,20 @@ def rows_waiting(store: NativeStore) -> Iterator[Finding]:
     try:
         attempts = store.attempts()
         operators = store.topology_by_digest(attempts[-1].topology_sha256).operators if attempts else ()
-        targets = [target_of(op, store.job, attempts[-1].directory) for op in operators if is_staged(op)]
-        promises = read_promises(store) if targets else None
+        staged = [op for op in operators if is_staged(op)]
+        promises = read_promises(store) if staged else None
     except (FormatError, EngineError):
         return
-    for target in targets:
+    for op in staged:
         if promises is not None:
-            yield from _waiting(store, promises, target)
+            ids = ids_of(promises, op.id, {})
+            yield from _waiting(store, promises, target_of(op, store.job, attempts[-1].directory, ids), ids)
 
 
-def _waiting(store: NativeStore, promises: Promises, target: Target) -> Iterator[Finding]:
+def _waiting(store: NativeStore, promises: Promises, target: Target, ids: Sequence[str]) -> Iterator[Finding]:
     newest = line(promises.lives, promises.parts)[:1]
     try:
-        shown = shown_by(target, store.storage) if newest else []
+        shown = shown_by(target, store.storage, ids) if newest else []
     except (FormatError, EngineError):
         return
     for epoch in newest:

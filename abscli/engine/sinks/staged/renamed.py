@@ -1,0 +1,58 @@
+"""A sink that has had other ids: what its target has is marked by the id that the sink had at the time."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+
+from abscli.engine.sinks.promises import Promises
+from abscli.engine.sinks.staged.contract import Delivery, Target
+from formats.ids import EpochId
+
+
+def ids_of(promises: Promises, operator: str, before: Mapping[str, str]) -> tuple[str, ...]:
+    """The sink's id, then those that it had in epochs that are kept, on whichever branch. before: by sink, its id in
+    the epoch that is gone on from."""
+    same = [(after, id) for origins in (before, *promises.origins.values()) for after, id in origins.items()]
+    ids = [operator]
+    for id in ids:  # which grows meanwhile
+        ids += {other for pair in same if id in pair for other in pair} - set(ids)
+    return tuple(ids)
+
+
+class Renamed:
+    """As of `Target`: of every id a target, that of today first. What an epoch names goes under the id that the sink
+    had in it: so it is seen whether it was written, and a driver of that time is shut out."""
+
+    def __init__(self, targets: Sequence[Target]) -> None:
+        self._targets = targets
+        self.operator = targets[0].operator
+        self.title = targets[0].title
+        self.remembers = targets[0].remembers
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """As of `Target`."""
+        with ExitStack() as stack:
+            for target in self._targets:
+                stack.enter_context(target.hold())
+            yield
+
+    def check(self) -> None:
+        """As of `Target`."""
+        for target in self._targets:
+            target.check()
+
+    def shown(self) -> list[EpochId]:
+        """As of `Target`."""
+        return [epoch for target in self._targets[::-1] for epoch in target.shown()]
+
+    def take(self, attempt_id: str, left: Collection[EpochId], oldest: int) -> None:
+        """As of `Target`."""
+        for target in self._targets:
+            target.take(attempt_id, left, oldest)
+
+    def apply(self, delivery: Delivery) -> None:
+        """As of `Target`."""
+        id = delivery.parts[0].id.operator
+        next((target for target in self._targets if target.operator == id), self._targets[0]).apply(delivery)
