@@ -30,29 +30,19 @@ from formats.user_file.mistakes import BadFile
 from tests.engine.recovering.alone import check_alone, local
 from tests.engine.recovering.test_live import on_spark, survive
 from tests.support.commands import result_of, run_command
+from tests.support.jobs import silent
 from tests.support.jobs.inline import STORE, run, store
 from tests.support.jobs.kills import after, fan, in_event_time, write_rows
 from tests.support.jobs.small import REBALANCE, inline, operator, output_rows
 
 SILENT = timedelta(seconds=60)
-TRACK = """
-from datetime import timedelta
-from abscli import Result, per_key
-
-@per_key({"key": "string", "n": "int64", "silent_since": "timestamp"})
-def track(key, row, state, timer):
-    if row is None:
-        return Result(None, [{**key, "n": state["n"], "silent_since": state["last_at"]}])
-    n = 1 if state is None else state["n"] + 1
-    return Result({"n": n, "last_at": row["at"]}, timer=row["at"] + timedelta(seconds=60))
-
+TRACK = silent.track(60) + """
 @per_key({"key": "string", "n": "int64", "silent_since": "timestamp"})
 def track_even(key, row, state, timer):
     if row is None and state["n"] % 2:
         raise ValueError("an odd number")
     return track.__wrapped__(key, row, state, timer)
 """
-KEEPING = Keeping((("n", "int64"), ("last_at", "timestamp")), "at")
 
 
 def alarms(folder: Path, *, files: int = 120) -> Topology:
@@ -61,7 +51,7 @@ def alarms(folder: Path, *, files: int = 120) -> Topology:
     (folder / "silent.py").write_text(TRACK)
     topology = in_event_time(fan(), folder)
     rows, same, _, out = topology.operators
-    track = operator("track", Kind.PROCESS, 2, key=("key",), function="silent:track", keeping=KEEPING)
+    track = operator("track", Kind.PROCESS, 2, key=("key",), function="silent:track", keeping=silent.KEEPING)
     edges = (topology.edges[0], Edge("same", "track", topology.edges[1].partition, ("key",)),
              Edge("track", "out", REBALANCE))  # fmt: skip
     return Topology("alarms", (rows, same, track, msgspec.structs.replace(out, parallelism=1)), edges)
