@@ -41,10 +41,7 @@ def commits(path: Path) -> list[tuple[str, int]]:
 @pytest.mark.parametrize("where", ["staged", "manifest", "reveal", "writing", "committed"])
 def test_killed_at_any_step_it_goes_on(lines: Lines, where: str) -> None:
     killed(lines, where, 3)
-    if lines.complete():
-        lines.resume()
-    else:
-        lines.run(from_epoch=0)
+    lines.go_on()
     assert lines.wrong() == {}
     epochs = commits(lines.folder / "out")
     assert len(set(epochs)) == len(epochs)
@@ -58,7 +55,7 @@ def test_rows_that_two_manifests_name_are_committed_once(tmp_path: Path, gate: G
         lines = Lines(tmp_path / str(number), gate, "out", "delta")
         lines.run(max_concurrent=4)
         assert lines.wrong() == {}
-        if any(len(part.sink) > 1 for n in lines.complete() for part in lines.store().parts(n)):
+        if lines.twice_named:
             return
     pytest.fail(f"in none of {RUNS} runs did two manifests name the same rows")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import threading
 from pathlib import Path
 
 import pytest
@@ -74,20 +73,8 @@ def test_nothing_shows_before_the_manifest_and_all_of_it_after_a_restart(
 
 
 def test_the_server_is_killed_while_the_job_runs(lines: Lines, postgres_server: Postgres) -> None:
-    restarts: list[threading.Thread] = []
-
-    def kill(epoch: int) -> None:
-        if epoch in (2, 4):
-            postgres_server.kill()
-            restarts.append(threading.Thread(target=postgres_server.start))
-            restarts[-1].start()
-
-    try:
+    with postgres_server.restarting(2, 4) as kill:
         lines.run(at=kill)
-    finally:
-        for restart in restarts:
-            restart.join()
-    assert len(restarts) == 2
     assert lines.wrong() == {}
     assert waiting(postgres_server.url) == []
 

@@ -177,6 +177,16 @@ class Lines:
         detail, _ = newest_whole(self.store(store))
         return self.run(store, from_epoch=detail.facts.epoch, **more)  # type: ignore[arg-type]
 
+    def go_on(self) -> Outcome:
+        """After a kill: from the newest complete epoch, or from the beginning where there is none."""
+        return self.resume() if self.complete() else self.run(from_epoch=0)
+
+    @property
+    def twice_named(self) -> bool:
+        """Some manifest names rows of several epochs, as one does when a task stages the next epoch before it has heard
+        that the one before is complete."""
+        return any(len(part.sink) > 1 for epoch in self.complete() for part in self.store().parts(epoch))
+
     def store(self, name: str = "a") -> NativeStore:
         return NativeStore(open_writable(self.where(name)))
 
