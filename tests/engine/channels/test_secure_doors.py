@@ -23,8 +23,9 @@ from cryptography.hazmat.primitives.serialization import (
 
 from abscli.engine.channels import door
 from abscli.engine.channels.line import KeyPair, Lines, new_key_pair
-from tests.support.doors import House, until
+from tests.support.doors import House
 from tests.support.secure import KEYS, LINES, OTHERS, client, first_flight
+from tests.support.waiting import wait_for
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def comes_in(house: House, worker: int, folder: Path) -> None:
     with client(KEYS, KEYS, folder).wrap_socket(house.knock()) as sock:
         assert sock.version() == "TLSv1.3"
         sock.sendall(house.greeting_of(worker))
-        until(lambda: house.is_in(worker))
+        wait_for(lambda: house.is_in(worker))
 
 
 def ends(sock: socket.socket) -> bool:
@@ -170,7 +171,7 @@ def test_slow_handshakes_keep_nobody_waiting_and_have_a_deadline(
         crowd = [stack.enter_context(house.knock()) for _ in range(24)]
         for number, sock in enumerate(crowd):
             sock.sendall([b"", hello[: len(hello) // 2], hello][number % 3])
-        until(lambda: len(house.door._strangers) == len(crowd))
+        wait_for(lambda: len(house.door._strangers) == len(crowd))
         comes_in(house, 1, tmp_path)
         assert len(house.door._strangers) == len(crowd)
         monkeypatch.setattr(door, "HANDSHAKE_SECONDS", 0.2)
@@ -226,7 +227,7 @@ def test_what_was_recorded_shows_no_token_and_opens_no_door(house: House, tmp_pa
     with Tap(house.door.address) as tap, socket.create_connection(tap.address, timeout=60) as sock:
         secured = client(KEYS, KEYS, tmp_path).wrap_socket(sock)
         secured.sendall(house.greeting_of(5))
-        until(lambda: house.is_in(5))
+        wait_for(lambda: house.is_in(5))
         secured.close()
         recorded = bytes(tap.sent)
     assert house.token not in recorded

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from abscli.engine.channels.line import ENCRYPT_BYTES, Line, Lines, SecureLine
 from abscli.engine.channels.wire import Connection, Frame
-from tests.support.doors import House, until
+from tests.support.doors import House
 from tests.support.secure import LINES
+from tests.support.waiting import wait_for
 
 
 class Pair:
@@ -143,7 +144,7 @@ def test_a_greeting_goes_before_everything_and_what_follows_it_at_once_is_not_lo
         while connection.pending:
             for key, mask in selector.select(1):
                 key.data(mask)
-        until(lambda: house.is_in(4))
+        wait_for(lambda: house.is_in(4))
         heard: list[int] = []
         mine = selectors.DefaultSelector()
         accepted = Connection(house.lines[0], mine, lambda kind, number, _: heard.append(number), lambda: None)

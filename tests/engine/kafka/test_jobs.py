@@ -29,12 +29,13 @@ from abscli.report.findings import Code
 from abscli.stores.native.check import check_all
 from formats.job.model import Topology
 from formats.native.probe import Prober
-from tests.engine.recovering.test_following import Followed, newest_epoch, read_rows, wait_for
+from tests.engine.recovering.test_following import Followed, newest_epoch, read_rows
 from tests.engine.recovering.test_live import on_spark, store
 from tests.support.commands import result_of, run_command
 from tests.support.jobs.kills import SLOW, after, check_counted, check_rows, pipelines, spread
 from tests.support.jobs.small import inline
 from tests.support.kafka import Broker
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.minutes
 

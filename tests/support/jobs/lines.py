@@ -36,6 +36,7 @@ from formats.native.sink import SinkFolder
 from formats.native.store import NativeStore
 from formats.storage import open_writable
 from tests.support.postgres import execute, rows
+from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[3]
 TASKS = 2
@@ -272,17 +273,13 @@ def killed(lines: Lines, where: str, n: int, *, from_epoch: str = "", store: str
     assert process.returncode == -signal.SIGKILL, errors
 
 
-def wait_for(fact: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    """Until it is so; fails when the process has ended without it."""
-    deadline = time.monotonic() + 300
-    while not fact():
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+def wait_until_stopped(process: subprocess.Popen[str]) -> None:
+    """By the signal that it sends itself."""
 
+    def is_stopped() -> bool:
+        return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
-def is_stopped(process: subprocess.Popen[str]) -> bool:
-    return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    wait_for(is_stopped, process, lambda: "" if process.poll() is None else process.communicate()[1], seconds=300)
 
 
 def signal_at(where: str, n: int, number: int) -> None:
