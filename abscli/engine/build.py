@@ -23,8 +23,8 @@ from abscli.engine.operators.runnable import Runnable
 from abscli.engine.operators.sessions import Sessions
 from abscli.engine.operators.table_lookup import TableLookup, check_table, own_key_groups, read_table
 from abscli.engine.operators.windowed import Windowed
+from abscli.engine.sinks.contract import Sink
 from abscli.engine.sinks.making import make_sink
-from abscli.engine.sinks.sink import Sink
 from abscli.engine.sources.contract import Source
 from abscli.engine.sources.kafka.topics import dealt
 from abscli.engine.sources.making import make_source

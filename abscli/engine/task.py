@@ -20,7 +20,7 @@ from abscli.engine.local.steps import Differs, Place, Steps
 from abscli.engine.operators.rows import cannot_work, in_words, other_columns, without_dictionaries
 from abscli.engine.operators.runnable import Runnable, WithLate
 from abscli.engine.operators.table_lookup import TableLookup
-from abscli.engine.sinks.sink import Sink
+from abscli.engine.sinks.contract import Sink
 from abscli.engine.sources.contract import NotYet, Source
 from abscli.engine.state.packing import Loader, Packer
 from abscli.engine.state.part_io import Durable, PartDraft, write_logs, write_part, write_state
