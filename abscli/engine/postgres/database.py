@@ -49,8 +49,13 @@ class Table:
 
     @property
     def title(self) -> str:
-        """What messages and facts call it."""
+        """What messages call it."""
         return f"{self.schema}.{self.name}" if self.schema else self.name
+
+    @property
+    def place(self) -> str:
+        """What facts call it."""
+        return f"postgres:{self.title}"
 
     def connect(self) -> Connection:
         """A connection of its own, each statement of which is a transaction unless one is begun.

@@ -14,6 +14,7 @@ from functools import partial
 
 from abscli.engine.errors import EngineStopped, UsageError
 from abscli.engine.sinks.bucket_moves import BucketMoves
+from abscli.engine.sinks.elsewhere import key_of, refused, waiting_elsewhere
 from abscli.engine.sinks.examined import Examined, sink_facts
 from abscli.engine.sinks.moves import Moves
 from abscli.engine.sinks.places import folder_of, place_of
@@ -148,7 +149,7 @@ class Outputs:
         are the same. UsageError where another store or another sink has written since, or something is visible that
         nobody claims; Damaged where a part of the line is gone.
         """
-        has_sinks = bool(self._sinks) or self._has_tables or self._has_staged
+        has_sinks = bool(self._sinks) or self._has_tables or self._has_staged or parent > 0
         promises = read_promises(store) if store is not None and has_sinks else NO_PROMISES
         before = {op.id: op.id for op in self._sinks} if origins is None else origins
         self._tables_examined = self._tables.examine(promises, parent, before)
@@ -158,7 +159,22 @@ class Outputs:
             missing = sink.settlement().missing
             if missing and not self._accept_missing:
                 raise parts_missing(sink, missing, store)
+        if store is not None and self._sinks_in is None and not self._accept_missing:
+            covered = self._covered(examined, before)
+            for one in waiting_elsewhere(store, promises, parent, covered, self._directory):
+                raise refused(one, parent)
         return examined
+
+    def _covered(self, examined: Sequence[Examined], before: Mapping[str, str]) -> set[object]:
+        """Keys of the parts that have been looked for."""
+        covered: set[object] = {
+            key_of(before.get(sink.operator, sink.operator), id, file)
+            for sink in examined
+            for id, file in sink.wanted.due.items()
+        }
+        covered.update(gid for table in self._tables_examined for gid in table.due)
+        covered.update(path for one in self._deliveries_examined for path in one.named)
+        return covered
 
     def stays_written(self) -> Iterator[StaysWritten]:
         """What targets have, as they were examined, that is not of the line and cannot be taken back."""
@@ -201,6 +217,8 @@ class Outputs:
                  other_folders: Collection[str]) -> bool:  # fmt: skip
         """Whether a part of the sink is to be looked for where the job file has it now: it was made there; or it is
         there, since the folder was moved, or is spelt in another way."""
+        if file.staged is not None or file.prepared is not None:
+            return False  # of a time when the sink was of another type
         made_in = place_of(self._directory, file.directory)
         return made_in == self._folder(op) or (part in present and made_in not in other_folders)
 
@@ -237,7 +255,8 @@ class Outputs:
             epoch = promises.parents[epoch]
 
     def _made_here(self, op: Operator, file: SinkFile) -> bool:
-        return place_of(self._directory, file.directory) == self._folder(op)
+        is_file = file.staged is None and file.prepared is None
+        return is_file and place_of(self._directory, file.directory) == self._folder(op)
 
     def _may_adopt(self, op: Operator, folder: Claims, facts: SinkFacts) -> None:
         if not self._take_over:

@@ -33,7 +33,7 @@ class PostgresSink(StagingSink):
         self, operator: Operator, index: int, attempt: str, may_show: Callable[[], None] = lambda: None, *, job: str
     ) -> None:
         self._table = Table.of(operator)
-        super().__init__(operator, index, attempt, may_show, path=f"postgres:{self._table.title}", type="csv")
+        super().__init__(operator, index, attempt, may_show, path=self._table.place, type="csv")
         self._epochs = Epochs(self._table, job)
 
     def _begin(self) -> IO[bytes]:

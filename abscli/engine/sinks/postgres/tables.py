@@ -115,7 +115,7 @@ class Tables:
                 f"sink {table.operator}: the database prepares no transactions: max_prepared_transactions is 0",
                 hint="set it to at least twice the sink's parallelism, and start the server again",
             )
-        due = _due(promises, parent, origin)
+        due = {gid: file for gid, file in _due(promises, parent, origin).items() if file.directory == table.place}
         named = frozenset(file.prepared for parts in promises.parts.values() for by_id in parts.values()
                           for file in by_id.values() if file.prepared is not None)  # fmt: skip
         if not hold.epochs.is_there(connection):

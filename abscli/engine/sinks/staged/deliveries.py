@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from abscli.engine.errors import UsageError
+from abscli.engine.sinks.places import place_of
 from abscli.engine.sinks.promises import Promises
 from abscli.engine.sinks.staged.contract import Delivery, StagedPart, Target
 from abscli.engine.sinks.staged.renamed import ids_of
-from abscli.engine.sinks.staged.targets import marks_by_id, target_of
+from abscli.engine.sinks.staged.targets import marks_by_id, target_of, title_of
 from abscli.planner.lineage import is_on, stretches
 from formats.errors import Damaged
 from formats.ids import EpochId
@@ -32,6 +33,7 @@ class DeliveryExamined:
     beyond: what it shows that is not of the line.
     line: newest stretch first.
     ids: of the sink, as of `ids_of`.
+    named: where the rows lie that manifests of the line name for this target.
     """
 
     target: Target
@@ -39,6 +41,7 @@ class DeliveryExamined:
     beyond: tuple[EpochId, ...]
     line: tuple[Stretch, ...]
     ids: tuple[str, ...]
+    named: frozenset[str]
 
 
 class Deliveries:
@@ -100,6 +103,9 @@ class Deliveries:
         named: list[Delivery] = []
         if store is not None:
             named = deliveries_of(store.storage, promises, parent, before.get(target.operator, target.operator))
+            if not any(is_on(line, epoch) for epoch in shown):
+                # Else it is the one that they were made for, which may lie elsewhere, or be spelt in another way.
+                named = [delivery for delivery in named if self._is_for(op, delivery)]
         due = undelivered(named, shown, line)
         for delivery in due:
             gone = missing(delivery)
@@ -111,7 +117,16 @@ class Deliveries:
                     hint="go back before its epoch with --from-epoch; or go on without the rows with "
                     "--accept-missing-parts",
                 )
-        return DeliveryExamined(target, tuple(due), beyond, line, ids)
+        paths = frozenset(part.file.staged or "" for delivery in named for part in delivery.parts)
+        return DeliveryExamined(target, tuple(due), beyond, line, ids, paths)
+
+    def _is_for(self, op: Operator, delivery: Delivery) -> bool:
+        """Whether a delivery was made for the target that the sink has now."""
+        made_for, title = delivery.parts[0].file.directory, title_of(op)
+        is_there = "path" in (op.connector or {}) and place_of(self._directory, made_for) == place_of(
+            self._directory, title
+        )
+        return made_for == title or is_there
 
     def _may_leave(self, target: Target, beyond: Sequence[EpochId], parent: int) -> None:
         if beyond and not self._take_over:

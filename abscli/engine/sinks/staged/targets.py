@@ -27,7 +27,7 @@ def title_of(operator: Operator) -> str:
         return path
     if _type(operator) == "kafka":
         return f"kafka:{Topic.of(operator).name}"
-    return f"postgres:{Table.of(operator).title}"
+    return Table.of(operator).place
 
 
 def target_of(operator: Operator, job: str, directory: str, ids: Sequence[str] = ()) -> Target:
