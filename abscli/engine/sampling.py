@@ -24,6 +24,7 @@ from abscli.engine.operators.runnable import Runnable, WithLate
 from abscli.engine.operators.table_lookup import TableLookup, read_table
 from abscli.engine.sources.contract import Source
 from abscli.engine.sources.making import make_source
+from abscli.graph.timed import waits_for_time
 from formats.ids import ChannelId, TaskId
 from formats.job.kafka import Start, is_kafka
 from formats.job.model import Kind, Operator, Topology
@@ -53,6 +54,7 @@ class Sampled:
     rows: the first of them, as a table; of a sink, those that it would write.
     emitted: how many that were. skipped: records that it left out, and failure: the first of them, as a dead letter.
     error: why it went no further.
+    waits: it puts out rows when event time comes to them. watermark: how far that has come.
     """
 
     operator: str
@@ -63,6 +65,8 @@ class Sampled:
     skipped: int = 0
     failure: dict[str, object] | None = None
     error: EngineError | None = None
+    waits: bool = False
+    watermark: int | None = None
 
     def add(self, rows: pa.RecordBatch, most: int) -> None:
         """More of what it put out. most: rows that are kept."""
@@ -113,7 +117,8 @@ class _Run:
     def __init__(self, topology: Topology, directory: str, most: int) -> None:
         self._most = most
         self._order = _in_order(topology)
-        self._sampled = {op.id: Sampled(op.id, op.kind) for op in self._order}
+        waits = {op.id: waits_for_time(op) not in (None, "ttl") for op in self._order}
+        self._sampled = {op.id: Sampled(op.id, op.kind, waits=waits[op.id]) for op in self._order}
         self._outputs = {op.id: [edge for edge in topology.edges if edge.source == op.id] for op in self._order}
         self._queue: deque[tuple[ChannelId, pa.RecordBatch]] = deque()
         self._sent: dict[ChannelId, int] = {}
@@ -211,6 +216,7 @@ class _Run:
 
     def _flush(self, id: str) -> None:
         watermark = lowest(END if source.finished else source.watermark for source in self._readers.values())
+        self._sampled[id].watermark = watermark
         with taken_by(self._failures.get(id), 1):
             outputs = list(self._operators[id].flush(watermark))
         for rows in outputs:

@@ -465,6 +465,10 @@ class Grouped:
         }
         return self._stream._then(Kind.REDUCE, "agg", work, marks)
 
+    def distinct(self, **marks: Unpack[Marks]) -> Stream:
+        """The first row of each key; behind `ttl` of each key anew that was forgotten."""
+        return self._stream._then(Kind.DISTINCT, "distinct", list(self._key), {**marks, **self._times})
+
     def process(
         self,
         function: Function,
@@ -484,7 +488,7 @@ class Grouped:
         work: dict[str, Any] = {"key": list(self._key), "function": reference}
         work |= {} if state is None else {"state": dict(state)}
         work |= {} if time is None else {"time": time}
-        return self._stream._then(Kind.PROCESS, reference.rpartition(":")[2], work, marks)
+        return self._stream._then(Kind.PROCESS, reference.rpartition(":")[2], work, {**marks, **self._times})
 
     def __repr__(self) -> str:
         return f"Grouped({self._stream!r} by {', '.join(self._key)})"

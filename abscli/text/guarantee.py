@@ -28,8 +28,9 @@ MEANS = {
     Weakness.NOT_DETERMINISTIC: "It is marked deterministic: false. Every record counts once all the same, and rows "
     "shown are of one run; another run may have others. When a worker is lost more tasks go back, and nothing behind "
     "it can be repaired by proof.",
-    Weakness.ORDER: "first, last, collect and process go by the order in which rows come, and that is another one in "
-    "another run. Every record counts once all the same: the value is right for one order of the rows, not for each.",
+    Weakness.ORDER: "first, last, collect, process and a ttl go by the order in which rows come, and that is another "
+    "one in another run. Every record counts once all the same: the value is right for one order of the rows, not for "
+    "each.",
 }
 CHANGE = {
     Weakness.SOURCE_UNKNOWN: "read from a source with exact positions: text, jsonl, csv, parquet, arrow, kafka, "

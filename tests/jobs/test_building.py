@@ -76,6 +76,17 @@ def test_the_loop_that_is_shipped() -> None:
     assert job.read() == parse_job(EXAMPLES / "imports.yaml")
 
 
+def test_how_long_keys_are_kept_is_said_of_all_that_keeps_them() -> None:
+    job = Job("kept")
+    rows = job.jsonl("in", schema={"k": "string", "at": "timestamp"}, event_time="at", id="rows")
+    kept = rows.group_by("k").ttl("at", "1h")
+    for read in (kept.agg(n=count()), kept.distinct(), kept.process("keys:track", state={"n": "int64"}, id="track")):
+        read.to_jsonl("out", id=f"of_{len(job.topology.operators)}")
+    assert {op.id: bool(op.ttl) for op in job.topology.operators if op.key} == dict.fromkeys(
+        ("agg", "distinct", "track"), True
+    )
+
+
 def test_loops_in_loops_that_share_operators() -> None:
     job = Job("nested loops", parallelism=3)
     seeds = job.text("seeds.txt", id="seeds")
