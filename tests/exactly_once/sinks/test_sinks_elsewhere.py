@@ -93,7 +93,7 @@ def test_rows_of_a_sink_that_is_removed_are_not_forgotten(tmp_path: Path, gate: 
     write_lines(tmp_path, 6)
     both = Lines(tmp_path, gate, also="more")
     killed(both, "reveal", 2)
-    with pytest.raises(UsageError, match="sink also: .* wait to be shown in more"):
+    with pytest.raises(UsageError, match=r"sink also: .* wait to be shown in more"):
         replace(both, also=None).resume(changes=Changes(removed=("also",)))
     both.resume(epochs=1)
     replace(both, also=None).resume(changes=Changes(removed=("also",)))
@@ -107,7 +107,7 @@ def test_what_cannot_be_asked_is_said_to_be_unknown(
     before, after = job(tmp_path, gate, ("whither_new", "postgres")), job(tmp_path, gate, ("out", "jsonl"))
     before.run(epochs=2)
     monkeypatch.delenv("LINES_DATABASE")
-    with pytest.raises(UsageError, match="it is not known whether .* are shown in postgres:whither_new"):
+    with pytest.raises(UsageError, match=r"it is not known whether .* are shown in postgres:whither_new"):
         after.resume()
     after.resume(accept_missing=True)
     monkeypatch.setenv("LINES_DATABASE", database)
