@@ -26,7 +26,19 @@ from formats.job.model import DeadLetter, Keeping, Ttl
 from formats.native.state.tables import DUE
 from formats.watermark import END
 from tests.support.jobs.inline import STORE, stop_after
-from tests.support.jobs.keyed import Model, Run, batch_of, made, microseconds, moment, plain_track, text
+from tests.support.jobs.keyed import (
+    Model,
+    Run,
+    Steps,
+    batch_of,
+    made,
+    microseconds,
+    moment,
+    plain_track,
+    play,
+    steps,
+    text,
+)
 from tests.support.jobs.small import inline
 
 POISON = 7
@@ -62,50 +74,22 @@ def fails_now_and_then(key: Any, row: Any, state: Any, timer: Any) -> Result:
 
 failing = per_key({"user": "string", "what": "string", "count": "int64", "at": "timestamp"})(fails_now_and_then)
 
-STEPS = st.lists(
-    st.tuples(
-        st.sampled_from(["rows", "rows", "rows", "barrier", "restart"]),
-        st.lists(
-            st.tuples(st.sampled_from(["a", "b", None, "d"]), st.integers(0, 15), st.sampled_from([1, 5, POISON, 13])),
-            min_size=1, max_size=12,
-        ),
-    ),
-    max_size=14,
-)  # fmt: skip
-
 
 @settings(max_examples=150)
-@given(STEPS)
-def test_what_raises_is_left_out_alone_whatever_the_batches_barriers_restarts_and_memory(
-    steps: list[tuple[str, list[tuple[str | None, int, int]]]],
-) -> None:
+@given(steps(["a", "b", None, "d"], [1, 5, POISON, 13]))
+def test_what_raises_is_left_out_alone_whatever_the_batches_barriers_restarts_and_memory(steps: Steps) -> None:
     letters = [Letters() for _ in range(3)]
     runs = [
         Run(limit, failing, Failures(TaskId("track", 0), kept))
         for limit, kept in zip((None, 1, 20_000), letters, strict=True)
     ]
-    model, second = Model(fails_now_and_then), 0
-    for what, rows in steps:
-        if what == "rows":
-            moved = [(user, second + later, amount) for user, later, amount in rows]
-            for row in moved:
-                model.take(*row)
-            for run in runs:
-                run.take(moved)
-            second += 7
-        for run in runs:
-            if what != "rows":
-                run.barrier(microseconds(second))
-            if what == "restart":
-                run.restart()
-        if what != "rows":
-            model.advance(moment(second))
-            for run in runs:
-                assert run.rows().keys() == model.states.keys()
-                assert run.state.rows == len(model.states)
-    model.advance(None)
+    model = Model(fails_now_and_then)
+
+    def compare(run: Run) -> None:
+        assert run.rows().keys() == model.states.keys()
+
+    play(steps, model, runs, compare)
     for run, kept in zip(runs, letters, strict=True):
-        run.barrier(END)
         assert text(run.out) == text(model.out)
         assert kept.failed == Counter(model.failed)
         assert run.failures is not None

@@ -18,52 +18,35 @@ from abscli.engine.operators.keyed_process import AT_THE_END
 from formats.job.model import Keeping, Ttl
 from formats.native.state.tables import DUE
 from formats.watermark import END
-from tests.support.jobs.keyed import COLUMNS, SCHEMA, Model, Run, batch_of, made, microseconds, moment, text, track
-
-STEPS = st.lists(
-    st.tuples(
-        st.sampled_from(["rows", "rows", "rows", "barrier", "restart"]),
-        st.lists(
-            st.tuples(st.sampled_from(["a", "b", "c", None, "d"]), st.integers(0, 15), st.sampled_from([1, 5, 13])),
-            min_size=1, max_size=12,
-        ),
-    ),
-    max_size=14,
-)  # fmt: skip
+from tests.support.jobs.keyed import (
+    COLUMNS,
+    SCHEMA,
+    Model,
+    Run,
+    Steps,
+    batch_of,
+    made,
+    microseconds,
+    moment,
+    play,
+    steps,
+    text,
+    track,
+)
 
 
 @settings(max_examples=150)
-@given(STEPS)
-def test_it_does_what_a_dict_does_whatever_the_batches_barriers_restarts_and_memory(
-    steps: list[tuple[str, list[tuple[str | None, int, int]]]],
-) -> None:
-    """Rows come up to 15 seconds out of order, and none behind a watermark."""
+@given(steps(["a", "b", "c", None, "d"], [1, 5, 13]))
+def test_it_does_what_a_dict_does_whatever_the_batches_barriers_restarts_and_memory(steps: Steps) -> None:
     model, runs = Model(), [Run(limit) for limit in (None, 1, 20_000)]
-    second = 0
-    for what, rows in steps:
-        if what == "rows":
-            moved = [(user, second + later, amount) for user, later, amount in rows]
-            for row in moved:
-                model.take(*row)
-            for run in runs:
-                run.take(moved)
-            second += 7
-        for run in runs:
-            if what != "rows":
-                run.barrier(microseconds(second))
-            if what == "restart":
-                run.restart()
-        if what != "rows":
-            model.advance(moment(second))
-            for run in runs:
-                rows_kept = run.rows()
-                assert {user: {name: row[name] for name, _ in COLUMNS} for user, row in rows_kept.items()} == {
-                    user: {"note": None, **state} for user, (state, _) in model.states.items()
-                }
-                assert run.state.rows == len(model.states)
-    model.advance(None)
+
+    def compare(run: Run) -> None:
+        assert {user: {name: row[name] for name, _ in COLUMNS} for user, row in run.rows().items()} == {
+            user: {"note": None, **state} for user, (state, _) in model.states.items()
+        }
+
+    play(steps, model, runs, compare)
     for run in runs:
-        run.barrier(END)
         assert text(run.out) == text(model.out)
         assert not run.rows()
     for user in "abcd":  # of one key they come in order

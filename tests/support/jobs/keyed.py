@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
+from hypothesis import strategies as st
 
 from abscli import KeyedBatch, Result, per_key
 from abscli.engine.failures import Failures, taken_by
@@ -21,6 +22,7 @@ from abscli.engine.state.memory import StateMemory
 from formats.ids import TaskId
 from formats.job.model import Keeping, Kind, Operator, Ttl
 from formats.native.state.tables import DUE, decode_state, encode_tables
+from formats.watermark import END
 
 START = datetime(2026, 1, 1)
 SCHEMA = pa.schema([("user", pa.string()), ("at", pa.timestamp("us")), ("amount", pa.int64())])
@@ -197,3 +199,40 @@ class Run:
 
 def text(rows: list[dict[str, Any]]) -> Counter[str]:
     return Counter(str(row) for row in rows)
+
+
+Steps = list[tuple[str, list[tuple[str | None, int, int]]]]
+
+
+def steps(users: Sequence[str | None], amounts: Sequence[int]) -> st.SearchStrategy[Steps]:
+    """Rows (user, seconds later, amount), barriers and restarts."""
+    row = st.tuples(st.sampled_from(users), st.integers(0, 15), st.sampled_from(amounts))
+    step = st.tuples(
+        st.sampled_from(["rows", "rows", "rows", "barrier", "restart"]), st.lists(row, min_size=1, max_size=12)
+    )
+    return st.lists(step, max_size=14)
+
+
+def play(steps: Steps, model: Model, runs: Sequence[Run], compare: Callable[[Run], None]) -> None:
+    """The steps for all of them, to the end of event time: rows come up to 15 seconds out of order, and none behind a
+    watermark. compare: what is to hold of each run after a barrier."""
+    second = 0
+    for what, rows in steps:
+        if what == "rows":
+            moved = [(user, second + later, amount) for user, later, amount in rows]
+            for row in moved:
+                model.take(*row)
+            for run in runs:
+                run.take(moved)
+            second += 7
+            continue
+        model.advance(moment(second))
+        for run in runs:
+            run.barrier(microseconds(second))
+            if what == "restart":
+                run.restart()
+            compare(run)
+            assert run.state.rows == len(model.states)
+    model.advance(None)
+    for run in runs:
+        run.barrier(END)
