@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from abscli.engine.errors import JobFailed, RaisedAt
 from abscli.engine.failures import Failures, is_of_record, place_of_error
@@ -79,14 +80,31 @@ class KeyedProcess:
     def _take(self, state: KeyedState, rows: Rows) -> Iterator[pa.RecordBatch]:
         if not rows.batch.num_rows:
             return
-        located = state.locate(key_columns(rows.batch, state.key, self._operator.id), rows.hashes)
+        keys = key_columns(rows.batch, state.key, self._operator.id)
+        located = state.locate(keys, rows.hashes)
+        over = self._expiry.over(state, rows, located)
+        later = np.setdiff1d(over, located.first)
+        if len(later):
+            # Its key is forgotten in between: rows before it are taken first.
+            state.remove(located.slots[located.new])
+            end = np.full(len(located.slots), len(rows.numbers))
+            np.minimum.at(end, located.groups[later], later)
+            is_before = np.arange(len(rows.numbers)) < end[located.groups]
+            yield from self._take(state, _taken(rows, np.flatnonzero(is_before)))
+            yield from self._take(state, _taken(rows, np.flatnonzero(~is_before)))
+            return
+        forgotten = np.zeros(len(located.slots), dtype=bool)
+        forgotten[located.groups[over]] = True
         by_key = np.argsort(located.groups, kind="stable")
         batch = self._batch(
-            state, located.slots, located.new, rows.batch.take(pa.array(by_key)), located.groups[by_key],
+            state, located.slots, located.new | forgotten, rows.batch.take(pa.array(by_key)), located.groups[by_key],
             self._times(rows, by_key),
         )  # fmt: skip
         called = self._called(batch)
         if isinstance(called, KeyedResult):
+            if forgotten.any():
+                state.remove(located.slots[forgotten])
+                state.locate(keys, rows.hashes)
             if self._expiry.columns:
                 state.touch(located.slots)  # when they are due is part of the state
                 self._expiry.put_off(state, rows, located)
@@ -121,7 +139,10 @@ class KeyedProcess:
         self, state: KeyedState, slots: Slots, new: Mask, rows: pa.RecordBatch | None, groups: Slots,
         times: pa.TimestampArray | None,
     ) -> KeyedBatch:  # fmt: skip
-        columns = [state.column(field.name, field.type).take(slots) for field in self._columns]
+        mask = pa.array(~new)
+        columns = [
+            pc.if_else(mask, state.column(field.name, field.type).take(slots), None) for field in self._columns
+        ]  # fmt: skip
         due = state.due_at(slots)
         unset = np.full(len(slots), self._time is None) | (due == UNDUE)
         watermark = None if self.watermark is None else pa.scalar(self.watermark, MOMENT)

@@ -19,11 +19,14 @@ from abscli.engine.errors import JobFailed
 from abscli.engine.failures import Failures
 from abscli.engine.job import run_job
 from abscli.engine.sources.files import line_files
+from abscli.engine.state.bounded_state import BoundedState
+from abscli.engine.state.contract import State
+from abscli.engine.state.memory import StateMemory
 from abscli.jobs.streams import Marks
 from formats.ids import TaskId
 from formats.job.file import parse_topology
 from formats.job.model import DeadLetter, Keeping, Ttl
-from formats.native.state.tables import DUE
+from formats.native.state.tables import DUE, StateKey
 from formats.watermark import END
 from tests.support.jobs.inline import STORE, stop_after
 from tests.support.jobs.keyed import (
@@ -157,6 +160,51 @@ def test_a_record_that_fails_does_not_keep_its_key_alive() -> None:
     assert operator.state is not None
     (table,) = operator.state.changed_now(lambda state, rows: None)
     assert {row["user"] for row in table.to_pylist() if row["total"] is not None} == {"b"}
+
+
+@per_key({"user": "string", "n": "int64"})
+def counted(key: Any, row: Any, state: Any, timer: Any) -> Result:
+    if row["amount"] == POISON:
+        raise ValueError("poison")
+    n = 1 if state is None else state["n"] + 1
+    return Result({"n": n}, [{**key, "n": n}])
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 40), st.sampled_from([1, 1, POISON])), max_size=25),
+    st.lists(st.integers(1, 9), max_size=9),
+    st.sampled_from([None, 1]),
+)
+def test_a_key_is_forgotten_at_the_same_row_whenever_batches_end(
+    rows: list[tuple[str | None, int, int]], sizes: list[int], limit: int | None
+) -> None:
+    kept: dict[str | None, tuple[int, int]] = {}
+    wanted = []
+    for user, second, amount in rows:
+        if amount == POISON:
+            continue
+        if user in kept and kept[user][1] + 10 <= second:
+            del kept[user]
+        n, latest = kept.get(user, (0, second))
+        kept[user] = n + 1, max(latest, second)
+        wanted.append({"user": user, "n": n + 1})
+    state: State | None = None
+    if limit is not None:
+        state = BoundedState(StateKey.of(("user",)), 32, StateMemory(limit), 3, expires=True)
+    failures = Failures(TaskId("track", 0), None)
+    operator = made(counted, state, Keeping((("n", "int64"),)), Ttl("at", 10_000_000), failures)
+    out, first = [], 0
+    for size in [*sizes, len(rows)]:
+        if rows[first : first + size]:
+            shown = operator.process(batch_of(rows[first : first + size]), first + 1)
+            out += shown.to_pylist() if shown is not None else []
+        first += size
+        list(operator.flush(0))
+    for user in "ab":  # of one key they come in order
+        assert [row for row in out if row["user"] == user] == [row for row in wanted if row["user"] == user]
+    assert failures.count == sum(amount == POISON for _, _, amount in rows)
+    assert operator.state is not None
+    assert operator.state.rows == len(kept)
 
 
 @pytest.mark.parametrize(
