@@ -20,6 +20,7 @@ from abscli.engine.errors import EngineStopped, JobFailed, UsageError
 from abscli.engine.sinks.kafka.markers import CONFIG, Marks, Message, SinkName, claimed, forgotten, written
 from abscli.engine.sinks.kafka.transactions import Lost, Transactions, read_to_end
 from abscli.engine.sinks.staged.contract import Delivery
+from abscli.engine.sinks.staged.refusals import taken_over
 from formats.ids import EpochId
 from formats.job.kafka import Topic
 from formats.job.model import Operator
@@ -132,10 +133,7 @@ class KafkaTopic:
             if self._marks is None:
                 marks = self._begin()
                 if marks.writer != self._writer:
-                    raise EngineStopped(
-                        f"sink {self.operator}: {self.title} was taken over by another attempt",
-                        hint="go on with that one; what this one has staged stays in its store",
-                    )
+                    raise taken_over(self.operator, self.title)
                 self._marks = marks
             if delivery.epoch in self._marks.epochs:
                 return

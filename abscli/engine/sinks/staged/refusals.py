@@ -1,0 +1,33 @@
+"""What targets of staged rows have in common to say."""
+
+from __future__ import annotations
+
+from abscli.engine.errors import EngineStopped
+
+
+def taken_over(operator: str, title: str) -> EngineStopped:
+    """Another attempt has the target now."""
+    return EngineStopped(
+        f"sink {operator}: {title} was taken over by another attempt",
+        hint="go on with that one; what this one has staged stays in its store",
+    )
+
+
+def crowded(operator: str, title: str) -> EngineStopped:
+    """Each try was overtaken by somebody else's commit."""
+    return EngineStopped(
+        f"sink {operator}: others write {title} at every moment", hint="`abs run --resume` when they have ended"
+    )
+
+
+def unreadable(operator: str, title: str, error: Exception) -> EngineStopped:
+    """The target cannot be asked."""
+    return EngineStopped(
+        f"sink {operator}: the table {title} cannot be read: {first_line(error)}",
+        hint="what is staged waits for it; `abs run --resume` goes on",
+    )
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, in a line."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
