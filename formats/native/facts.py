@@ -425,9 +425,10 @@ class TagFacts(msgspec.Struct, frozen=True):
 
 
 class WrittenFacts(msgspec.Struct, frozen=True):
-    """`written/<operator>.json`: what a sink's target has, that does not say so itself.
+    """`written/<operator>.json`: what a sink's target has, that does not say so itself, or which one it is.
 
-    epoch, attempt_id: of the newest manifest whose rows are written, and all before them. written: when.
+    epoch, attempt_id: of the newest manifest whose rows are written, and all before them; where the target says that
+    itself, of an older one. written: when. target: what tells it apart from another one of its name.
     """
 
     schema: str
@@ -436,6 +437,7 @@ class WrittenFacts(msgspec.Struct, frozen=True):
     epoch: EpochNumber
     attempt_id: str
     written: str
+    target: str | msgspec.UnsetType = msgspec.UNSET
 
 
 OutcomeKind = type[ManifestFacts] | type[AbortFacts] | type[FenceFacts]

@@ -95,6 +95,14 @@ class KafkaTopic:
         read_to_end(self._operator, self._directory, self._name.marks, marks.take, seconds)
         return marks
 
+    def identity(self) -> str | None:
+        """As of `Target`."""
+        return None
+
+    def undone(self, identity: str | None) -> str | None:
+        """As of `Target`."""
+        return None
+
     def take(self, attempt_id: str, left: Collection[EpochId], oldest: int) -> None:
         """As of `Target`."""
         if self._name.marks not in self._topics():

@@ -83,6 +83,14 @@ class UpsertedTable:
 
         return self._table.ask(shown, seconds=10)
 
+    def identity(self) -> str | None:
+        """As of `Target`."""
+        return None
+
+    def undone(self, identity: str | None) -> str | None:
+        """As of `Target`."""
+        return None
+
     def take(self, attempt_id: str, left: Collection[EpochId], oldest: int) -> None:
         """As of `Target`."""
         self._attempt_id = attempt_id

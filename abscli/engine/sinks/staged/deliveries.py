@@ -14,7 +14,7 @@ from abscli.planner.lineage import is_on, stretches
 from formats.errors import Damaged
 from formats.ids import EpochId
 from formats.native.facts import AttemptFacts, PartFacts, SinkFile
-from formats.native.marks import forget_written, note_written, written
+from formats.native.marks import forget_written, note_written, target_written, written
 from formats.native.sink import PartId, Stretch, epoch_of_part, task_of_part
 from formats.native.store import NativeStore
 from formats.native.transactions import Transaction
@@ -28,12 +28,14 @@ class DeliveryExamined:
     due: what manifests of the line name and it does not show, in their order.
     beyond: what it shows that is not of the line.
     line: newest stretch first.
+    undone: how it has lost what it had.
     """
 
     target: Target
     due: tuple[Delivery, ...]
     beyond: tuple[EpochId, ...]
     line: tuple[Stretch, ...]
+    undone: str | None
 
 
 class Deliveries:
@@ -48,6 +50,7 @@ class Deliveries:
         self._accept_missing = accept_missing
         self._storage: Storage | None = None
         self._newest = 0
+        self._noted: set[str] = set()
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
@@ -71,6 +74,13 @@ class Deliveries:
         self, target: Target, store: NativeStore | None, promises: Promises, parent: int, before: Mapping[str, str]
     ) -> DeliveryExamined:
         target.check()
+        undone = target.undone(target_written(store.storage, target.operator) if store is not None else None)
+        if undone is not None and not self._take_over:
+            raise UsageError(
+                f"sink {target.operator}: {undone}",
+                hint="set that right; or go on with --take-over, which writes what the store still has of the line and "
+                "the table does not show",
+            )
         line = tuple(stretches(promises.lives, parent)) if parent else ()
         shown = shown_by(target, store.storage if store is not None else None)
         beyond = tuple(epoch for epoch in shown if not is_on(line, epoch))
@@ -89,7 +99,7 @@ class Deliveries:
                     hint="go back before its epoch with --from-epoch; or go on without the rows with "
                     "--accept-missing-parts",
                 )
-        return DeliveryExamined(target, tuple(due), beyond, line)
+        return DeliveryExamined(target, tuple(due), beyond, line, undone)
 
     def _may_leave(self, target: Target, beyond: Sequence[EpochId], parent: int) -> None:
         if beyond and not self._take_over:
@@ -106,7 +116,7 @@ class Deliveries:
         oldest = min(store.epoch_numbers(), default=0)
         for one in examined:
             one.target.take(attempt.id, one.beyond, oldest)
-            if one.beyond and not one.target.remembers:
+            if one.undone is not None or (one.beyond and not one.target.remembers):
                 forget_written(store.storage, one.target.operator)
             # Whoever had it before may have written a last one in between; from here on it cannot.
             beyond = [epoch for epoch in one.target.shown() if not is_on(one.line, epoch)]
@@ -125,19 +135,23 @@ class Deliveries:
             delivery = delivery_of(self._storage, max((part.epoch for part in mine), default=0), operator, files)
             fresh = delivery.behind(self._newest) if delivery is not None else None
             if fresh is not None:
-                _write(target, fresh)
+                self._write(target, fresh)
         self._newest = max((part.epoch for part in parts), default=self._newest)
 
     def _apply(self, target: Target, delivery: Delivery) -> None:
         parts = tuple(part for part in delivery.parts if _size(delivery, part.file) is not None)
         if parts:
-            _write(target, Delivery(delivery.epoch, parts, delivery.storage))
+            self._write(target, Delivery(delivery.epoch, parts, delivery.storage))
 
-
-def _write(target: Target, delivery: Delivery) -> None:
-    target.apply(delivery)
-    if not target.remembers:
-        note_written(delivery.storage, target.operator, delivery.epoch)
+    def _write(self, target: Target, delivery: Delivery) -> None:
+        target.apply(delivery)
+        if not target.remembers:
+            note_written(delivery.storage, target.operator, delivery.epoch)
+        elif target.operator not in self._noted:
+            # It is the same one for as long as the attempt has it.
+            self._noted.add(target.operator)
+            if (identity := target.identity()) is not None:
+                note_written(delivery.storage, target.operator, delivery.epoch, identity)
 
 
 def shown_by(target: Target, storage: Storage | None) -> list[EpochId]:

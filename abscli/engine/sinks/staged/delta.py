@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from abscli.engine.errors import JobFailed, UsageError
 from abscli.engine.sinks.staged.contract import Delivery
 from abscli.engine.sinks.staged.parquet_rows import batches_of, opened
-from abscli.engine.sinks.staged.refusals import crowded, first_line, taken_over, unreadable
+from abscli.engine.sinks.staged.refusals import crowded, first_line, other_table, taken_over, unreadable
 from formats.ids import EpochId
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class DeltaSink:
         except TableNotFoundError:
             return None
         except (DeltaError, OSError) as error:
-            raise unreadable(self.operator, self.title, error) from None
+            raise unreadable(self.operator, self.title, first_line(error)) from None
 
     def shown(self) -> list[EpochId]:
         """As of `Target`."""
@@ -85,6 +85,15 @@ class DeltaSink:
     @property
     def _name(self) -> str:
         return f"{self._job}/{self.operator}"
+
+    def identity(self) -> str | None:
+        """As of `Target`: the table's id."""
+        table = self._table()
+        return str(table.metadata().id) if table is not None else None
+
+    def undone(self, identity: str | None) -> str | None:
+        """As of `Target`."""
+        return other_table(self.title, identity, self.identity())
 
     def take(self, attempt_id: str, left: Collection[EpochId], oldest: int) -> None:
         """As of `Target`."""

@@ -20,12 +20,24 @@ def crowded(operator: str, title: str) -> EngineStopped:
     )
 
 
-def unreadable(operator: str, title: str, error: Exception) -> EngineStopped:
+def unreadable(operator: str, title: str, reason: str) -> EngineStopped:
     """The target cannot be asked."""
     return EngineStopped(
-        f"sink {operator}: the table {title} cannot be read: {first_line(error)}",
+        f"sink {operator}: the table {title} cannot be read: {reason}",
         hint="what is staged waits for it; `abs run --resume` goes on",
     )
+
+
+def other_table(title: str, before: str | None, now: str | None) -> str | None:
+    """That a table is not the one any more that a sink has written into; None where it is, or has written into none.
+
+    before, now: what tells tables of one name apart; None of one that is not there.
+    """
+    if before is None or before == now:
+        return None
+    if now is None:
+        return f"{title} is not there any more, which it has written into ({before})"
+    return f"{title} is another table now ({now}) than the one that it has written into ({before})"
 
 
 def first_line(error: Exception) -> str:
