@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
-from abscli.engine.errors import JobFailed, UsageError
+from abscli.engine.errors import JobFailed
 from abscli.engine.sinks.staged.contract import Delivery
 from abscli.engine.sinks.staged.parquet_rows import batches_of, opened
 from abscli.engine.sinks.staged.refusals import crowded, first_line, other_table, taken_over, unreadable
@@ -54,14 +54,9 @@ class DeltaSink:
 
     def _table(self) -> DeltaTable | None:
         """The newest version of the table; None where it is not there yet."""
-        try:
-            from deltalake import DeltaTable
-            from deltalake.exceptions import DeltaError, TableNotFoundError
-        except ImportError:
-            raise UsageError(
-                f"sink {self.operator} writes to Delta Lake, and deltalake is not installed",
-                hint="pip install 'abscli[delta]'",
-            ) from None
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError, TableNotFoundError
+
         try:
             return DeltaTable(self._path)
         except TableNotFoundError:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from abscli.engine.postgres.database import Table
+from abscli.engine.sinks.iceberg.place import TablePlace
+from abscli.engine.sinks.iceberg.table import IcebergTable
 from abscli.engine.sinks.kafka.topic import KafkaTopic
 from abscli.engine.sinks.places import place_of
 from abscli.engine.sinks.postgres.upsert import UpsertedTable
 from abscli.engine.sinks.staged.contract import Target
 from abscli.engine.sinks.staged.delta import DeltaSink
+from abscli.engine.sinks.staged.extras import require_package
 from abscli.engine.sinks.staged.printed import Printed
 from formats.job.kafka import Topic
 from formats.job.model import Operator
@@ -20,20 +23,32 @@ def title_of(operator: Operator) -> str:
     if _type(operator) == "delta":
         path: str = (operator.connector or {})["path"]
         return path
+    if _type(operator) == "iceberg":
+        return TablePlace.of(operator, "").title
     if _type(operator) == "kafka":
         return f"kafka:{Topic.of(operator).name}"
     return f"postgres:{Table.of(operator).title}"
 
 
 def target_of(operator: Operator, job: str, directory: str) -> Target:
-    """job: its name; directory: of the job file."""
+    """job: its name; directory: of the job file. UsageError where its package is not installed."""
+    require_package(operator)
     if _type(operator) == "stdout":
         return Printed(operator)
     if _type(operator) == "delta":
         return DeltaSink(operator.id, place_of(directory, (operator.connector or {})["path"]), job)
+    if _type(operator) == "iceberg":
+        return IcebergTable(operator, directory, job)
     if _type(operator) == "kafka":
         return KafkaTopic(operator, directory, job)
     return UpsertedTable(Table.of(operator), (operator.connector or {})["key"], job)
+
+
+def folder_of_target(operator: Operator, directory: str) -> str | None:
+    """Where a target lies that is a folder or a place in a bucket; None of others."""
+    if _type(operator) == "delta":
+        return place_of(directory, (operator.connector or {})["path"])
+    return TablePlace.of(operator, directory).folder if _type(operator) == "iceberg" else None
 
 
 def _type(operator: Operator) -> str:

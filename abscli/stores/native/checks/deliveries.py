@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 from abscli.engine.errors import EngineError
@@ -22,13 +23,15 @@ def rows_waiting(store: NativeStore) -> Iterator[Finding]:
     try:
         attempts = store.attempts()
         operators = store.topology_by_digest(attempts[-1].topology_sha256).operators if attempts else ()
-        targets = [target_of(op, store.job, attempts[-1].directory) for op in operators if is_staged(op)]
-        promises = read_promises(store) if targets else None
+        staged = [op for op in operators if is_staged(op)]
+        promises = read_promises(store) if staged else None
     except (FormatError, EngineError):
         return
-    for target in targets:
-        if promises is not None:
-            yield from _waiting(store, promises, target)
+    for operator in staged:
+        with contextlib.suppress(EngineError):  # its package is not installed here
+            target = target_of(operator, store.job, attempts[-1].directory)
+            if promises is not None:
+                yield from _waiting(store, promises, target)
 
 
 def _waiting(store: NativeStore, promises: Promises, target: Target) -> Iterator[Finding]:
