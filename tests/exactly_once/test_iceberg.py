@@ -11,6 +11,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import duckdb
@@ -19,6 +20,7 @@ import pytest
 
 from abscli.api import open_store
 from abscli.engine.errors import EngineStopped, JobFailed, UsageError
+from abscli.engine.sinks.iceberg import table
 from abscli.engine.sinks.iceberg.table import IcebergTable
 from abscli.report.findings import Code
 from formats.ids import EpochId
@@ -228,6 +230,60 @@ def test_two_jobs_and_others_write_a_table_at_once(tmp_path: Path) -> None:
     assert numbers(tmp_path) == [0, *range(100, 108), *range(200, 208), *range(1000, 1008)]
     expire(iceberg_table(tmp_path))
     assert sink_in(tmp_path, "job 1").shown() == [EpochId(OTHER, n + 1) for n in range(8)]
+
+
+def test_jobs_that_begin_at_once_make_one_catalog(tmp_path: Path) -> None:
+    """And each table of its namespace, which is there once."""
+    begun = Barrier(4)
+
+    def write(number: int) -> None:
+        options = {"type": "iceberg", "table": f"shop.t{number % 2}", "warehouse": "lake"}
+        sink = IcebergTable(Operator("out", Kind.SINK, 2, 8, connector=options), str(tmp_path), f"job {number}")
+        sink.take(ATTEMPT, [], 0)
+        rows = delivered(MemoryStorage(), 1, pa.table({"n": [number]}))
+        begun.wait()
+        sink.apply(rows)
+
+    with ThreadPoolExecutor(4) as threads:
+        for done in [threads.submit(write, number) for number in range(4)]:
+            done.result()
+    for name, rows in (("t0", [0, 2]), ("t1", [1, 3])):
+        assert sorted(iceberg_table(tmp_path, name).scan().to_arrow()["n"].to_pylist()) == rows
+    assert sorted(path.name for path in (tmp_path / "lake").iterdir()) == ["catalog.db", "shop"]
+
+
+def test_a_catalog_that_answers_again_gets_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    storage, sink = MemoryStorage(), taken(tmp_path)
+    sink.apply(delivered(storage, 1, pa.table({"n": [1]})))
+    plain, away = SqlCatalog.load_table, [None] * 3
+
+    def load(catalog: SqlCatalog, name: Any) -> Any:
+        if away:
+            away.pop()
+            raise ConnectionError("away")
+        return plain(catalog, name)
+
+    monkeypatch.setattr(SqlCatalog, "load_table", load)
+    sink.apply(delivered(storage, 2, pa.table({"n": [2]})))
+    assert numbers(tmp_path) == [1, 2]
+
+
+def test_a_catalog_that_does_not_answer_stops_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    storage, sink = MemoryStorage(), taken(tmp_path)
+    sink.apply(delivered(storage, 1, pa.table({"n": [1]})))
+
+    def commit(catalog: SqlCatalog, *arguments: Any) -> Any:
+        raise ConnectionError("away")
+
+    monkeypatch.setattr(SqlCatalog, "commit_table", commit)
+    monkeypatch.setattr(table, "WAIT", 0.001)
+    with pytest.raises(EngineStopped, match=r"iceberg:shop.out cannot be written: away"):
+        sink.apply(delivered(storage, 2, pa.table({"n": [2]})))
+    assert numbers(tmp_path) == [1]
 
 
 @pytest.mark.parametrize("lands", ["before", "never", "late"])

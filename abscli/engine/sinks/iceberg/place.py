@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from abscli.engine.errors import EngineStopped, UsageError
+from abscli.engine.errors import UsageError
 from abscli.engine.sinks.places import place_of
-from abscli.engine.sinks.staged.refusals import first_line
+from abscli.engine.sinks.staged.refusals import Unanswered, first_line
 from formats.job.model import Operator
 
 if TYPE_CHECKING:
@@ -72,7 +74,7 @@ class TablePlace:
                 hint=f"say where it is: {variable} in the environment, or ~/.pyiceberg.yaml",
             ) from None
         except Exception as error:  # its client raises whatever comes of it
-            raise EngineStopped(
+            raise Unanswered(
                 f"sink {self.operator}: the catalog of {self.title} cannot be reached: {shown(error)}",
                 hint="what is staged waits for it; `abs run --resume` goes on",
             ) from None
@@ -83,8 +85,24 @@ class TablePlace:
         database = os.path.join(folder, DATABASE)
         if not make and not os.path.exists(database):
             return None
-        os.makedirs(folder, exist_ok=True)
+        if not os.path.exists(database):
+            _make_database(folder, database)
         return SqlCatalog(DEFAULT, uri=f"sqlite:///{database}", warehouse=folder)
+
+
+def _make_database(folder: str, database: str) -> None:
+    """An empty catalog, unless another job has just made one: whoever opens it finds all of its tables."""
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    os.makedirs(folder, exist_ok=True)
+    own = f"{database}.{secrets.token_hex(8)}"
+    try:
+        SqlCatalog(DEFAULT, uri=f"sqlite:///{own}", warehouse=folder).close()
+        with contextlib.suppress(FileExistsError):
+            os.link(own, database)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(own)
 
 
 def shown(error: Exception) -> str:

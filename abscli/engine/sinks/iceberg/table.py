@@ -14,7 +14,7 @@ import contextlib
 import random
 import secrets
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -25,7 +25,7 @@ from abscli.engine.sinks.iceberg.marks import CLAIM, JOB, Commit, Marks, epochs_
 from abscli.engine.sinks.iceberg.place import TablePlace, shown
 from abscli.engine.sinks.staged.contract import Delivery
 from abscli.engine.sinks.staged.parquet_rows import opened
-from abscli.engine.sinks.staged.refusals import crowded, other_table, taken_over, unreadable
+from abscli.engine.sinks.staged.refusals import Unanswered, crowded, other_table, taken_over, unreadable
 from formats.ids import EpochId
 from formats.job.model import Operator
 
@@ -35,10 +35,11 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
-TRIES = 8
+TRIES = 11
 """Times that a commit is tried where others write the table as well, or nobody knows what became of it."""
 WAIT = 0.05
-"""Seconds before the second try; before each further one twice as many, and a share of that at random."""
+"""Seconds before the second try; before each further one twice as many, and a share of that at random: a minute or so
+in all."""
 MADE_WITH = {"write.metadata.delete-after-commit.enabled": "true"}
 """Of a table that the sink makes: each commit writes the table's metadata anew, of which the newest hundred stay."""
 
@@ -157,43 +158,57 @@ class IcebergTable:
     def take(self, attempt_id: str, left: Collection[EpochId], oldest: int) -> None:
         """As of `Target`."""
         self._writer = f"{attempt_id} {secrets.token_hex(8)}"
-        for _ in self._tries():
+
+        def take() -> bool:
             table = self._load()
             self._uuid = _uuid(table)
             if table is None or self._property_of(table).writer == self._writer:
-                return  # its first commit makes it, and claims it
+                return True  # its first commit makes it, and claims it
             marks = self._marks(table).taken(self._writer, left, oldest)
             self._write(table, [], marks, {JOB: self._name, CLAIM: self._writer})
+            return False
+
+        self._until_done(take)
 
     def apply(self, delivery: Delivery) -> None:
         """As of `Target`."""
         with opened(delivery) as parts:
-            for _ in self._tries():
-                table = self._load(make=True)
-                if self._uuid is not None and (undone := self._undone(table, self._uuid)) is not None:
-                    raise EngineStopped(
-                        f"sink {self.operator}: {undone}, while the job ran",
-                        hint="`abs run --resume` says what can be done; what is staged stays in the store",
-                    )
-                if table is None:
-                    self._create(parts)
-                    continue
-                self._uuid = _uuid(table)
-                marks = self._marks(table)
-                if marks.writer not in ("", self._writer):
-                    raise taken_over(self.operator, self.title)
-                if marks.has(delivery.epoch):
-                    return
-                marks = msgspec.structs.replace(marks.with_epochs([delivery.epoch]), writer=self._writer)
-                self._write(table, parts, marks, summary_of(self._name, delivery.epoch))
+            self._until_done(lambda: self._apply(delivery, parts))
 
-    def _tries(self) -> Iterator[int]:
-        """For as long as somebody else was first; EngineStopped where that does not end."""
+    def _apply(self, delivery: Delivery, parts: Sequence[ParquetFile]) -> bool:
+        """Whether it is there; else it has been tried."""
+        table = self._load(make=True)
+        if self._uuid is not None and (undone := self._undone(table, self._uuid)) is not None:
+            raise EngineStopped(
+                f"sink {self.operator}: {undone}, while the job ran",
+                hint="`abs run --resume` says what can be done; what is staged stays in the store",
+            )
+        if table is None:
+            self._create(parts)
+            return False
+        self._uuid = _uuid(table)
+        marks = self._marks(table)
+        if marks.writer not in ("", self._writer):
+            raise taken_over(self.operator, self.title)
+        if marks.has(delivery.epoch):
+            return True
+        marks = msgspec.structs.replace(marks.with_epochs([delivery.epoch]), writer=self._writer)
+        self._write(table, parts, marks, summary_of(self._name, delivery.epoch))
+        return False
+
+    def _until_done(self, step: Callable[[], bool]) -> None:
+        """Until a step finds it done, that tries it where it is not; EngineStopped where that does not end."""
+        trouble: EngineStopped = crowded(self.operator, self.title)
         for number in range(TRIES):
             if number:
                 time.sleep(WAIT * 2 ** (number - 1) * (1 + random.random()))
-            yield number
-        raise crowded(self.operator, self.title)
+            try:
+                if step():
+                    return
+            except Unanswered as error:
+                trouble = error
+                self._close()
+        raise trouble
 
     def _create(self, parts: Sequence[ParquetFile]) -> None:
         """Make the table, unless somebody else just has."""
@@ -217,11 +232,7 @@ class IcebergTable:
         except TableAlreadyExistsError:
             return
         except Exception as error:
-            if self._load() is None:
-                raise EngineStopped(
-                    f"sink {self.operator}: {self.title} cannot be made: {shown(error)}",
-                    hint="rows are staged in the store, and written when the job goes on",
-                ) from None
+            raise self._unwritten(error) from None
 
     def _write(self, table: Table, parts: Sequence[ParquetFile], marks: Marks, summary: dict[str, str]) -> None:
         """Try to commit the rows; without any, of a claim, the property alone."""
@@ -239,7 +250,7 @@ class IcebergTable:
     def _commit(self, table: Table, rows: pa.RecordBatchReader, marks: Marks, summary: dict[str, str]) -> None:
         """Try it: whether it is there the table says."""
         import pyarrow as pa
-        from pyiceberg.exceptions import CommitFailedException, ForbiddenError, UnauthorizedError
+        from pyiceberg.exceptions import CommitFailedException
 
         _let_fail(table)
         transaction = table.transaction()
@@ -260,9 +271,8 @@ class IcebergTable:
         except CommitFailedException:
             return
         except Exception as error:
-            if isinstance(error, (ForbiddenError, UnauthorizedError)):
-                raise self._unwritten(error) from None
             # It is there, or is not, or will be: who tries again asserts the same snapshot, and one of both fails.
+            raise self._unwritten(error) from None
 
     def _unfit(self, message: str) -> JobFailed:
         return JobFailed(
@@ -271,7 +281,10 @@ class IcebergTable:
         )
 
     def _unwritten(self, error: Exception) -> EngineStopped:
-        return EngineStopped(
+        from pyiceberg.exceptions import ForbiddenError, UnauthorizedError
+
+        is_final = isinstance(error, (ForbiddenError, UnauthorizedError, PermissionError))
+        return (EngineStopped if is_final else Unanswered)(
             f"sink {self.operator}: {self.title} cannot be written: {shown(error)}",
             hint="what is staged waits for it; `abs run --resume` goes on",
         )

@@ -20,9 +20,13 @@ def crowded(operator: str, title: str) -> EngineStopped:
     )
 
 
-def unreadable(operator: str, title: str, reason: str) -> EngineStopped:
+class Unanswered(EngineStopped):
+    """The target cannot be asked now, or has not said what became of a step; it may later."""
+
+
+def unreadable(operator: str, title: str, reason: str) -> Unanswered:
     """The target cannot be asked."""
-    return EngineStopped(
+    return Unanswered(
         f"sink {operator}: the table {title} cannot be read: {reason}",
         hint="what is staged waits for it; `abs run --resume` goes on",
     )
