@@ -189,9 +189,13 @@ def test_a_delivery_is_written_once_by_whomever(tmp_path: Path) -> None:
     assert sink_in(tmp_path, "another").shown() == []
 
 
+@pytest.mark.parametrize("has_written", [False, True])
 @pytest.mark.parametrize("epochs", [0, 1])
-def test_who_has_lost_the_table_commits_nothing(tmp_path: Path, epochs: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not before its commit, and not in the middle of it: it is stopped there, and another one takes the table."""
+def test_who_has_lost_the_table_commits_nothing(
+    tmp_path: Path, epochs: int, has_written: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not before its commit, and not in the middle of it: it is stopped there, and another one takes the table, whether
+    that has written anything by then or not."""
     storage, before = MemoryStorage(), taken(tmp_path)
     for n in range(epochs):
         before.apply(delivered(storage, n + 1, pa.table({"n": [n]})))
@@ -202,13 +206,14 @@ def test_who_has_lost_the_table_commits_nothing(tmp_path: Path, epochs: int, mon
     def stopped(transaction: Transaction) -> Any:
         monkeypatch.setattr(Transaction, "commit_transaction", plain)
         now = taken(tmp_path, OTHER)
-        now.apply(delivered(storage, 7, pa.table({"n": [70]}), attempt=OTHER))
+        if has_written:
+            now.apply(delivered(storage, 7, pa.table({"n": [70]}), attempt=OTHER))
         return plain(transaction)
 
     monkeypatch.setattr(Transaction, "commit_transaction", stopped)
     with pytest.raises(EngineStopped, match="was taken over by another attempt"):
         before.apply(delivered(storage, 8, pa.table({"n": [80]})))
-    assert numbers(tmp_path) == [*range(epochs), 70]
+    assert numbers(tmp_path) == [*range(epochs), *([70] if has_written else [])]
 
 
 def test_two_jobs_and_others_write_a_table_at_once(tmp_path: Path) -> None:
@@ -250,6 +255,20 @@ def test_jobs_that_begin_at_once_make_one_catalog(tmp_path: Path) -> None:
     for name, rows in (("t0", [0, 2]), ("t1", [1, 3])):
         assert sorted(iceberg_table(tmp_path, name).scan().to_arrow()["n"].to_pylist()) == rows
     assert sorted(path.name for path in (tmp_path / "lake").iterdir()) == ["catalog.db", "shop"]
+
+
+def test_a_catalog_is_not_there_before_it_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    plain, making = SqlCatalog.create_tables, []
+
+    def create(catalog: SqlCatalog) -> None:
+        making.append((tmp_path / "lake" / "catalog.db").exists())
+        plain(catalog)
+
+    monkeypatch.setattr(SqlCatalog, "create_tables", create)
+    taken(tmp_path).apply(delivered(MemoryStorage(), 1, pa.table({"n": [1]})))
+    assert making == [False]
 
 
 def test_a_catalog_that_answers_again_gets_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
