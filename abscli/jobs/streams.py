@@ -324,6 +324,20 @@ class Stream:
         """A table of Delta Lake, made if it is not there: one commit an epoch. path: as of `to_jsonl`."""
         self._then(Kind.SINK, "to_delta", {"type": "delta", "path": path}, marks)
 
+    def to_iceberg(
+        self, table: str, *, catalog: str | None = None, uri: str | None = None, warehouse: str | None = None,
+        **marks: Unpack[Marks],
+    ) -> None:  # fmt: skip
+        """A table of Iceberg, made if it is not there: one commit an epoch.
+
+        table: NAMESPACE.NAME. catalog: a name in pyiceberg's settings, the environment and ~/.pyiceberg.yaml; uri,
+        warehouse: of the catalog, beside those. warehouse alone: a folder with a catalog in it, made if it is not
+        there; relative to the job's file.
+        """
+        options = {"catalog": catalog, "uri": uri, "warehouse": warehouse}
+        given = {name: value for name, value in options.items() if value is not None}
+        self._then(Kind.SINK, "to_iceberg", {"type": "iceberg", "table": table, **given}, marks)
+
     def to_kafka(
         self, brokers: str, topic: str, *, key: str | None = None, config: str | None = None, **marks: Unpack[Marks]
     ) -> None:

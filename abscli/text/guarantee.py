@@ -36,10 +36,10 @@ CHANGE = {
     Weakness.SOURCE_UNKNOWN: "read from a source with exact positions: text, jsonl, csv, parquet, arrow, kafka, "
     "postgres, nexmark or generate",
     Weakness.OPERATOR_UNKNOWN: "say its kind in the job file; of another system's job, look up what that promises",
-    Weakness.SINK_UNKNOWN: "write to a sink with a transaction or a key: jsonl, csv, parquet, delta, kafka or "
+    Weakness.SINK_UNKNOWN: "write to a sink with a transaction or a key: jsonl, csv, parquet, delta, iceberg, kafka or "
     "postgres",
     Weakness.POLICY: "run with --policy aligned or unaligned",
-    Weakness.SINK_REPEATS: "write to a sink with a transaction or a key: jsonl, csv, parquet, delta, kafka or "
+    Weakness.SINK_REPEATS: "write to a sink with a transaction or a key: jsonl, csv, parquet, delta, iceberg, kafka or "
     "postgres; or have readers drop by a key what comes again (stdout writes one with row_id: COLUMN)",
     Weakness.NOT_DETERMINISTIC: "nothing, for exactly-once; for the same rows in every run let the function go by its "
     "rows alone, with no clock and no random numbers, and remove the mark",

@@ -172,6 +172,7 @@ def test_an_id_of_another_system_that_no_job_file_can_have_is_said() -> None:
 Spread = tuple[Partition | None, tuple[str, ...]]
 IDS = st.from_regex(r"[A-Za-z][A-Za-z0-9_.-]{0,6}", fullmatch=True) | st.sampled_from(["no", "on", "null", "y", "e1"])
 COLUMNS = st.lists(st.sampled_from(["a", "b c", "no", "é", "1"]), min_size=1, max_size=2, unique=True).map(tuple)
+SINK_TYPES = ["jsonl", "csv", "parquet", "delta", "iceberg", "postgres", "stdout", "kafka"]
 KINDS = [Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.UNION, Kind.DISTINCT, Kind.REDUCE]
 AGGREGATES = {
     Aggregation.COUNT: lambda column: count(),
@@ -260,12 +261,16 @@ def jobs(draw: Callable[..., Any]) -> tuple[Job, Topology]:
             case Kind.DISTINCT:
                 streams[id] = read.distinct(*key, **marks)
             case Kind.SINK:
-                type = draw(st.sampled_from(["jsonl", "csv", "parquet", "delta", "postgres", "stdout", "kafka"]))
+                type = draw(st.sampled_from(SINK_TYPES))
                 if type == "postgres":
                     by_key = draw(st.booleans())
                     options: dict[str, Any] = {"mode": "upsert", "key": ["a", "b"]} if by_key else {}
                     read.to_postgres(id, url_env="DATABASE", **options, **marks)
                     more["connector"] = {"type": type, "table": id, "url_env": "DATABASE", **options}
+                elif type == "iceberg":
+                    where: dict[str, Any] = draw(st.sampled_from([{"warehouse": "lake"}, {"catalog": "c", "uri": "u"}]))
+                    read.to_iceberg(f"shop.{id}", **where, **marks)
+                    more["connector"] = {"type": type, "table": f"shop.{id}", **where}
                 elif type == "kafka":
                     column = draw(st.sampled_from([None, "a"]))
                     read.to_kafka("h:9092", id, key=column, **marks)

@@ -57,6 +57,8 @@ def topology(out: str = "out", type: str = "jsonl", also: str | None = None, id:
         sink = {"type": "postgres", "table": out, "url_env": "LINES_DATABASE", "mode": "upsert", "key": ["line"]}
     if type == "postgres":
         sink = {"type": type, "table": out, "url_env": "LINES_DATABASE"}
+    if type == "iceberg":
+        sink = {"type": type, "table": f"shop.{out}", "warehouse": "lake"}
     if type == "kafka":
         sink = {"type": type, "brokers": os.environ["LINES_BROKER"], "topic": out, "key": "line"}
     return Topology(
@@ -217,6 +219,9 @@ class Lines:
             path = str(self.folder / self.out)
             table = DeltaTable(path).to_pyarrow_table() if DeltaTable.is_deltatable(path) else None
             return Counter(table["line"].to_pylist() if table is not None else ())
+        if self.type == "iceberg":
+            table = iceberg_table(self.folder, self.out)
+            return Counter(table.scan().to_arrow()["line"].to_pylist() if table is not None else ())
         if self.type == "stdout":
             return Counter(row["line"] for row in self.printed())
         place = open_writable(self.out if "://" in self.out else str(self.folder / self.out))
@@ -233,6 +238,22 @@ class Lines:
         shown = self.shown()
         due = Counter(line for file in (self.folder / "in").iterdir() for line in file.read_text().splitlines())
         return {line: shown[line] - due[line] for line in shown.keys() | due.keys() if shown[line] != due[line]}
+
+
+def iceberg_table(folder: Path, name: str = "out") -> Any:
+    """The table that the job writes, as another client of the catalog in its folder loads it; None where it is not
+    there."""
+    from pyiceberg.catalog import load_catalog
+    from pyiceberg.exceptions import NoSuchTableError
+
+    lake = folder / "lake"
+    if not lake.exists():
+        return None
+    catalog = load_catalog("default", type="sql", uri=f"sqlite:///{lake}/catalog.db", warehouse=str(lake))
+    try:
+        return catalog.load_table(f"shop.{name}")
+    except NoSuchTableError:
+        return None
 
 
 def _lines_in(name: str, data: bytes) -> list[str]:
@@ -292,7 +313,8 @@ def signal_at(where: str, n: int, number: int) -> None:
     and waits no more); `completing` is just before the last. Of a sink in a table, when that has been done: `filled` (a
     transaction), `prepare`, `commit`. Of one whose rows are staged in the store: `staged`; `merging`, when rows are
     written and not committed; `shown`; `printed`, when stdout has them; `marked`; `writing`, before a
-    commit of Delta, and `committed`; `producing`, in the middle of a transaction of Kafka, `committing`, at its end,
+    commit of Delta or Iceberg, and `committed`; `pointing`, when files of a commit of Iceberg are there and its catalog
+    does not lead to them yet; `producing`, in the middle of a transaction of Kafka, `committing`, at its end,
     and `finished`. Else never.
     """
     from abscli.engine import journal
@@ -367,9 +389,21 @@ def signal_at(where: str, n: int, number: int) -> None:
 
         at(UpsertedTable, "_merge" if where == "merging" else "apply", is_done=True)
     elif where in ("writing", "committed"):
+        from abscli.engine.sinks.iceberg.table import IcebergTable
         from abscli.engine.sinks.staged.delta import DeltaSink
 
-        at(DeltaSink, "_write", is_done=where == "committed")
+        for owner in (DeltaSink, IcebergTable):
+            at(owner, "_write", is_done=where == "committed")
+    elif where == "pointing":
+        from pyiceberg.catalog import MetastoreCatalog
+
+        write_metadata = MetastoreCatalog._write_metadata
+
+        def written(*arguments: Any, **options: Any) -> None:
+            write_metadata(*arguments, **options)
+            count()
+
+        MetastoreCatalog._write_metadata = staticmethod(written)  # type: ignore[method-assign]
     elif where in ("producing", "committing", "finished"):
         from abscli.engine.sinks.kafka.transactions import Transactions
 

@@ -21,6 +21,7 @@ from abscli.engine.patience import SECONDS
 from abscli.engine.sinks.kafka.markers import CONFIG, Marks, Message, SinkName, claimed, forgotten, written
 from abscli.engine.sinks.kafka.transactions import Lost, Transactions, read_to_end
 from abscli.engine.sinks.staged.contract import Delivery
+from abscli.engine.sinks.staged.refusals import taken_over
 from formats.ids import EpochId
 from formats.job.kafka import Topic
 from formats.job.model import Operator
@@ -95,6 +96,14 @@ class KafkaTopic:
         read_to_end(self._operator, self._directory, self._name.marks, marks.take, seconds)
         return marks
 
+    def identity(self) -> str | None:
+        """As of `Target`."""
+        return None
+
+    def undone(self, identity: str | None) -> str | None:
+        """As of `Target`."""
+        return None
+
     def take(self, attempt_id: str, left: Collection[EpochId], oldest: int) -> None:
         """As of `Target`."""
         if self._name.marks not in self._topics():
@@ -133,10 +142,7 @@ class KafkaTopic:
             if self._marks is None:
                 marks = self._begin()
                 if marks.writer != self._writer:
-                    raise EngineStopped(
-                        f"sink {self.operator}: {self.title} was taken over by another attempt",
-                        hint="go on with that one; what this one has staged stays in its store",
-                    )
+                    raise taken_over(self.operator, self.title)
                 self._marks = marks
             if delivery.epoch in self._marks.epochs:
                 return
