@@ -39,11 +39,8 @@ def column_faults(topology: Topology, sources: Mapping[str, pa.Schema]) -> Itera
     sources: the columns of the source operators that are known.
     """
     graph = JobGraph.of(topology)
-    outputs: Outputs = {}
-    for id in graph.order:
-        op = graph.operators[id]
-        inputs = {e.source: outputs.get((e.source, e.output or None)) for e in graph.inputs[id]}
-        for edge in graph.inputs[id]:
+    for op, inputs in _flow(graph, sources):
+        for edge in graph.inputs[op.id]:
             columns = inputs[edge.source]
             missing = [] if columns is None else [name for name in edge.key if name not in columns.names]
             if missing and edge.key != op.key:
@@ -53,6 +50,25 @@ def column_faults(topology: Topology, sources: Mapping[str, pa.Schema]) -> Itera
                 yield from _operator_faults(op, source, columns)
         if op.join:
             yield from _join_faults(op, inputs)
+
+
+def sink_columns(topology: Topology, sources: Mapping[str, pa.Schema]) -> Iterator[tuple[Operator, pa.Schema]]:
+    """The columns that come to each sink from each of its inputs, as far as they are known. sources: as of
+    `column_faults`."""
+    for op, inputs in _flow(JobGraph.of(topology), sources):
+        if op.kind is Kind.SINK:
+            yield from ((op, columns) for columns in inputs.values() if columns is not None)
+
+
+def _flow(
+    graph: JobGraph, sources: Mapping[str, pa.Schema]
+) -> Iterator[tuple[Operator, dict[str, pa.Schema | None]]]:
+    """Each operator with what is known of the columns that its inputs send."""
+    outputs: Outputs = {}
+    for id in graph.order:
+        op = graph.operators[id]
+        inputs = {e.source: outputs.get((e.source, e.output or None)) for e in graph.inputs[id]}
+        yield op, inputs
         outputs |= _outputs(op, inputs, sources)
 
 
@@ -83,15 +99,10 @@ def _joins(topology: Topology) -> Iterator[tuple[Operator, dict[str, pa.Schema |
     """Each join with what is known of its two inputs' columns."""
     if not any(op.join for op in topology.operators):
         return
-    graph = JobGraph.of(topology)
     sources = {op.id: schema for op in topology.operators if (schema := _declared(op)) is not None}
-    outputs: Outputs = {}
-    for id in graph.order:
-        op = graph.operators[id]
-        inputs = {e.source: outputs.get((e.source, e.output or None)) for e in graph.inputs[id]}
+    for op, inputs in _flow(JobGraph.of(topology), sources):
         if op.join and len(inputs) == 2:  # with fewer an input has a mistake of its own
             yield op, inputs
-        outputs |= _outputs(op, inputs, sources)
 
 
 def _declared(op: Operator) -> pa.Schema | None:

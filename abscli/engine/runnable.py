@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from abscli.engine.columns import column_faults, join_faults
+from abscli.engine.columns import column_faults, join_faults, sink_columns
 from abscli.engine.errors import EngineStopped, JobFailed, UsageError
 from abscli.engine.functions import load
 from abscli.engine.operators.table_lookup import read_table
 from abscli.engine.process_faults import process_faults
+from abscli.engine.sinks.iceberg.table import IcebergTable
 from abscli.engine.sinks.places import place_of
 from abscli.engine.sinks.staged.extras import require_package
 from abscli.engine.sources.event_times import as_event_times
@@ -239,6 +240,23 @@ def all_faults(topology: Topology, directory: str, *, from_start: bool) -> Itera
             except UsageError as error:
                 yield OperatorFault(op.id, (str(op.kind), "type"), error.message, error.hint)
     yield from column_faults(topology, columns)
+    yield from _unfit_tables(topology, directory, columns)
+
+
+def _unfit_tables(topology: Topology, directory: str, columns: dict[str, pa.Schema]) -> Iterator[OperatorFault]:
+    """Tables of Iceberg that do not take what comes to them. columns: of the sources that are known."""
+    for op, rows in sink_columns(topology, columns):
+        if (op.connector or {}).get("type") != "iceberg" or any(_catalog_faults(op, {})):
+            continue
+        try:
+            require_package(op)
+            table = IcebergTable(op, directory, topology.job)
+            wrong = table.faults(rows)
+        except (UsageError, EngineStopped):  # told with the package, or when the sinks are looked at
+            continue
+        if wrong:
+            message = f"sink {op.id}: {table.title} does not take the rows: {'; '.join(wrong)}"
+            yield OperatorFault(op.id, (str(op.kind), "table"), message, "change the table, or name another one")
 
 
 def _event_time_faults(op: Operator, schema: pa.Schema | None) -> Iterator[OperatorFault]:

@@ -389,6 +389,8 @@ def test_a_table_without_a_catalog_is_said(tmp_path: Path) -> None:
         "sink relative: 'sqlite:///catalog.db' would be another file for each folder that the job is started from",
         "sinks lake and again both write to table a.t",
     ]
+    assert not Path("catalog.db").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["job.yaml"]
 
 
 LAKES = """version: 1

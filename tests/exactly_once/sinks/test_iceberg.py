@@ -384,9 +384,13 @@ def test_a_catalog_that_cannot_be_read_is_said(tmp_path: Path) -> None:
         sink_in(tmp_path).check()
 
 
-def test_asking_makes_nothing(tmp_path: Path) -> None:
-    sink = sink_in(tmp_path)
+@pytest.mark.parametrize("place", ["warehouse", "uri"])
+def test_asking_makes_nothing(tmp_path: Path, place: str) -> None:
+    where = {"warehouse": str(tmp_path / "lake"), "uri": f"sqlite:///{tmp_path}/catalog.db"}
+    options = {"type": "iceberg", "table": "shop.out", place: where[place]}
+    sink = IcebergTable(Operator("out", Kind.SINK, 2, 8, connector=options), str(tmp_path), "job")
     sink.check()
+    assert sink.faults(pa.schema([("n", pa.int64())])) == []
     assert sink.shown() == []
     assert sink.undone(None) is None
     assert list(tmp_path.iterdir()) == []
@@ -471,7 +475,7 @@ def test_columns_that_disagree_are_named_with_both_types_and_rows_wait(tmp_path:
     rows = delivered(storage, 1, pa.table({"n": [1], "more": ["a"]}))
     with pytest.raises(JobFailed) as refused:
         sink.apply(rows)
-    assert "column n is int64 in the rows, large_string in the table" in refused.value.message
+    assert "column n is int64 in the rows, string in the table" in refused.value.message
     assert "rows have a column more (string), which the table has not" in refused.value.message
     assert "the table requires a column id (int64), which rows have not" in refused.value.message
     with table.update_schema(allow_incompatible_changes=True) as schema:
@@ -509,10 +513,11 @@ operators:
 """
 
 
-def ran(folder: Path, where: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def ran(folder: Path, where: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """`abs run` of a job with such a sink, as a user with such settings starts it."""
     (folder / "job.yaml").write_text(JOB.format(where=where))
     command = [sys.executable, "-m", "abscli.cli.main", "run", "job.yaml", "--store", "store", "--engine", "inline"]
+    command += options
     return subprocess.run(
         command, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT), **environment}, text=True,
         capture_output=True, timeout=300,
@@ -562,3 +567,14 @@ def test_a_warehouse_in_the_store_is_refused(tmp_path: Path) -> None:
     done = ran(tmp_path, "warehouse: store/lake")
     assert done.returncode == 2
     assert "lies in the store" in done.stderr
+
+
+def test_a_dry_run_says_which_columns_a_table_does_not_take(tmp_path: Path) -> None:
+    made(tmp_path, pa.schema([("id", pa.string()), pa.field("at", pa.int64(), nullable=False)]))
+    done = ran(tmp_path, "warehouse: lake", "--dry-run")
+    assert done.returncode == 2
+    words = " ".join((done.stdout + done.stderr).split())
+    assert "job.yaml:5:" in words
+    assert "column id is int64 in the rows, string in the table" in words
+    assert "the table requires a column at (int64), which rows have not" in words
+    assert not (tmp_path / "store").exists()

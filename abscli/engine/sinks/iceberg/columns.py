@@ -72,7 +72,8 @@ def disagreements(rows: pa.Schema, table: pa.Schema) -> Iterator[str]:
         if field.name not in table.names:
             yield f"rows have a column {field.name} ({field.type}), which the table has not"
         elif not _fits(field.type, table.field(field.name).type):
-            yield f"column {field.name} is {field.type} in the rows, {table.field(field.name).type} in the table"
+            column = table.field(field.name).type
+            yield f"column {field.name} is {field.type} in the rows, {as_taken(column) or column} in the table"
     for field in table:
         if field.name not in rows.names and not field.nullable:
             yield f"the table requires a column {field.name} ({field.type}), which rows have not"

@@ -21,6 +21,7 @@ DEFAULT = "default"
 """The catalog's name where the job says none, as pyiceberg has it."""
 DATABASE = "catalog.db"
 """Of a catalog that is nothing but a folder: a file of SQLite in it."""
+_SQLITE = "sqlite:///"
 _PASSWORD = re.compile(r"(://[^/\s@:]*):[^/\s@]*@")
 
 
@@ -50,7 +51,7 @@ class TablePlace:
         return f"iceberg:{self.table}"
 
     def open(self, *, make: bool) -> Catalog | None:
-        """The catalog, to be closed. make: also where it is a folder that is not there yet; None else.
+        """The catalog, to be closed. make: also where it is a file that is not there yet; None else.
 
         UsageError where it is not known or something is not installed; EngineStopped where it cannot be reached.
         """
@@ -58,8 +59,11 @@ class TablePlace:
         from pyiceberg.exceptions import NotInstalledError
 
         try:
+            database = self._database
+            if database is not None and not make and not os.path.exists(database):
+                return None
             if self.folder is not None:
-                return self._in_folder(self.folder, make=make)
+                return self._in_folder(self.folder)
             given = {"uri": self.uri, "warehouse": self.warehouse}
             return load_catalog(
                 self.catalog or DEFAULT, **{name: value for name, value in given.items() if value is not None}
@@ -79,12 +83,17 @@ class TablePlace:
                 hint="what is staged waits for it; `abs run --resume` goes on",
             ) from None
 
-    def _in_folder(self, folder: str, *, make: bool) -> Catalog | None:
+    @property
+    def _database(self) -> str | None:
+        """The file that the catalog is, which to open would make; None where the job names none."""
+        if self.folder is not None:
+            return os.path.join(self.folder, DATABASE)
+        return self.uri.removeprefix(_SQLITE) if self.uri is not None and self.uri.startswith(_SQLITE) else None
+
+    def _in_folder(self, folder: str) -> Catalog:
         from pyiceberg.catalog.sql import SqlCatalog
 
         database = os.path.join(folder, DATABASE)
-        if not make and not os.path.exists(database):
-            return None
         if not os.path.exists(database):
             _make_database(folder, database)
         return SqlCatalog(DEFAULT, uri=f"sqlite:///{database}", warehouse=folder)

@@ -91,6 +91,20 @@ class IcebergTable:
         with self._asking():
             self._load()
 
+    def faults(self, rows: pa.Schema) -> list[str]:
+        """What keeps rows with such columns out of the table, or keeps it from being made for them."""
+        from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+        with self._asking():
+            table = self._load()
+            if table is not None:
+                return list(disagreements(rows, schema_to_pyarrow(table.schema(), include_field_ids=False)))
+        try:
+            made_for(rows)
+        except ValueError as error:
+            return [str(error)]
+        return []
+
     def shown(self) -> list[EpochId]:
         """As of `Target`."""
         with self._asking():
