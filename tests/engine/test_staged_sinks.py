@@ -116,9 +116,9 @@ def test_stdout_that_takes_nothing_stops_the_job() -> None:
 
 def test_the_store_remembers_for_a_target_that_does_not() -> None:
     storage, target = MemoryStorage(), Printed(OUT)
-    assert shown_by(target, storage) == shown_by(target, None) == []
+    assert shown_by(target, storage, ["out"]) == shown_by(target, None, ["out"]) == []
     note_written(storage, "out", EpochId(ATTEMPT, 4))
     note_written(storage, "out", EpochId(ATTEMPT, 6))
-    assert shown_by(target, storage) == [EpochId(ATTEMPT, 6)]
+    assert shown_by(target, storage, ["out"]) == [EpochId(ATTEMPT, 6)]
     forget_written(storage, "out")
-    assert shown_by(target, storage) == []
+    assert shown_by(target, storage, ["out"]) == []
