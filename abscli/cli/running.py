@@ -73,8 +73,6 @@ class Display:
             EpochGivenUp,
             FramesLetGo,
             HeardAgain,
-            InputBack,
-            InputSilent,
             Late,
             NewGeneration,
             OtherCode,
@@ -84,6 +82,8 @@ class Display:
             Rescaled,
             Silent,
             SlotsAwaited,
+            SourceGoesOn,
+            SourceHeldUp,
             StaysWritten,
             Stopping,
         )
@@ -140,12 +140,12 @@ class Display:
             case HeardAgain(worker, peer, seconds):
                 text = f"{worker} answers again" if peer is None else f"{worker} and {peer} hear each other again"
                 output.note(f"{text}, after {seconds:.0f} s", event="heard-again", seconds=round(seconds, 3))
-            case InputSilent(source, seconds, reason):
+            case SourceHeldUp(source, seconds, reason):
                 output.warn(
                     f"source {source} has waited for {seconds:.0f} s: {reason}; the job goes on, and reads on when "
                     "that is over", event="source-waits", source=source, seconds=round(seconds, 3), reason=reason,
                 )  # fmt: skip
-            case InputBack(source, seconds):
+            case SourceGoesOn(source, seconds):
                 text = f"source {source} reads on, after {seconds:.0f} s"
                 output.note(text, event="source-goes-on", source=source, seconds=round(seconds, 3))
             case SlotsAwaited(slots, seconds):
@@ -331,7 +331,7 @@ def warn_of_repeats(store: str, epoch: int) -> None:
 
 def note_taken_over(stores: dict[str, str]) -> None:
     """Says which sinks showed another store's output until now."""
-    from abscli.stores.native.text_plan import taken_over
+    from abscli.stores.native.text.plan import taken_over
 
     for line in taken_over(stores):
         output.note(line)

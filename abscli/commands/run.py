@@ -289,12 +289,20 @@ def run(
     (s3://), of Azure (abfs://) or of Google (gs://): parts are uploads there, which are completed when the manifest of
     their epoch is written.
 
-    Rows for a table that is written by key (mode: upsert), of Delta Lake, or for a topic of Kafka, lie in the store
-    until the manifest of their epoch is written, and come there after it. What is there cannot be taken back: a run
-    that goes back behind it is refused, or leaves it there with --take-over. A sink of type stdout writes its rows as
-    JSON lines there, an epoch's after its manifest, and what 'abs run' says of its end goes to stderr then. A run that
-    was killed between the rows and the mark that they are written writes them again: 'row_id: COLUMN' gives each row an
-    id that is the same then.
+    Rows for a table that is written by key (mode: upsert), of Delta Lake or of Iceberg, or for a topic of Kafka, lie in
+    the store until the manifest of their epoch is written, and come there after it. What is there cannot be taken back:
+    a run that goes back behind it is refused, or leaves it there with --take-over. A sink of type stdout writes its
+    rows as JSON lines there, an epoch's after its manifest, and what 'abs run' says of its end goes to stderr then. A
+    run that was killed between the rows and the mark that they are written writes them again: 'row_id: COLUMN' gives
+    each row an id that is the same then.
+
+    A table of Iceberg is 'sink: {type: iceberg, table: shop.counts, warehouse: lake}': a namespace and a name in the
+    catalog that the folder lake beside the job's file is, both made where they are not there. 'catalog: NAME' in place
+    of the folder is one that pyiceberg's settings know, PYICEBERG_CATALOG__NAME__URI in the environment and
+    ~/.pyiceberg.yaml; 'uri: URI', and 'warehouse' with it, say where a catalog is, and the settings of the one called
+    default the rest. No user and no password may stand in a job. What was committed is known to the table. One that was
+    dropped, is another one now, or was set back behind it, is refused, or taken as it is with --take-over: what the
+    store still has and the table has not is written then.
 
     The job may have changed since the epoch that it goes on from. Operators that are new begin without state; those
     that have another id, or are gone, and had state, positions or output are named in the job file, as 'moved: [{from:

@@ -158,6 +158,7 @@ def simulate(
     from abscli.sim.campaign import Failures
     from abscli.sim.model import Model, narrowed
     from abscli.text import simulate as render
+    from abscli.text.columns import counted
 
     if check:
         if job is not None or example is not None:
@@ -172,7 +173,7 @@ def simulate(
     topology = read_job(job).topology
     narrow = narrowed(topology, subtasks)
     if narrow != topology:
-        note(f"operators are simulated with at most {subtasks} subtasks (--subtasks)")
+        note(f"operators are simulated with at most {counted(subtasks, 'subtask')} (--subtasks)")
     model = Model.of(narrow, records)
     failures = Failures(crash)
     simulated_workers = workers if recovery is Recovery.LOCAL else 0

@@ -102,8 +102,8 @@ def topology(
     how often a row made of it is shown: a sink without transaction or id shows rows again, and state is exact all the
     same; under --policy at-least-once an operator with several inputs counts records again. What is weak is named, with
     what it means and what to change: sources that may not go back and operators and sinks of which nothing is known
-    ("?"), operators marked 'deterministic: false', and aggregates whose value goes by the order of rows (first, last,
-    collect): with these every record counts once all the same, and rows shown are of one run.
+    ("?"), operators marked 'deterministic: false', and what goes by the order of rows (first, last, collect, process,
+    a ttl): with these every record counts once all the same, and rows shown are of one run.
     """
     from abscli.draw.topology_drawings import topology_dot, topology_mermaid
     from abscli.graph.job_graph import JobGraph

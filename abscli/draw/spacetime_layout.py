@@ -15,6 +15,7 @@ from abscli.text.spacetime import window
 ROOM, NARROW, WIDE = 1080.0, 5.5, 64.0  # a step is as wide as the room for all of them allows, between these
 QUIET, SHORT = 10, 6.0  # so many steps without a snapshot or a failure are pressed together into the room of these
 APART = 17.0  # between the marks of one step at one task
+BESIDE_CUT = 8.0  # from a cut to words beside it
 MARGIN, ROW, GROUP, LEVEL = 20.0, 40.0, 18.0, 12.0  # GROUP: more between two groups; LEVEL: of words above each other
 HANGING = 20.0  # how far a task's message to itself hangs below its line
 LOFTY = 22.0  # more between two lines where messages between them have their words
@@ -175,13 +176,19 @@ def _levels(
     for at in sorted(range(len(moments)), key=lambda at: (places[at], at)):
         if not words[at]:
             continue
-        end = places[at] + cells(words[at]) * SIZE + 6
+        start = words_begin(moments[at], places[at])
+        end = start + cells(words[at]) * SIZE + 6
         taken = ends.setdefault(moments[at].task, [])
-        level = next((n for n, last in enumerate(taken) if last <= places[at]), len(taken))
+        level = next((n for n, last in enumerate(taken) if last <= start), len(taken))
         taken[level : level + 1] = [end]
         levels[at] = level
         right = max(right, end)
     return levels, right
+
+
+def words_begin(moment: Moment, x: float) -> float:
+    """The x of the words of a moment at x: through a copy there goes its cut."""
+    return x + BESIDE_CUT if moment.kind == "copy" else x
 
 
 def _rows(

@@ -10,7 +10,18 @@ from typing import NamedTuple
 from abscli.draw import spacetime_legend as signs
 from abscli.draw import svg
 from abscli.draw.spacetime_cuts import against, cuts, logged, stretches
-from abscli.draw.spacetime_layout import HANGING, LABEL_LIMIT, LANE, LEVEL, MARGIN, SIZE, Layout, Mark, laid_out
+from abscli.draw.spacetime_layout import (
+    HANGING,
+    LABEL_LIMIT,
+    LANE,
+    LEVEL,
+    MARGIN,
+    SIZE,
+    Layout,
+    Mark,
+    laid_out,
+    words_begin,
+)
 from abscli.sim.diagram import Diagram, Message
 from abscli.text.cells import cells, shortened
 from abscli.text.columns import clean
@@ -267,19 +278,20 @@ class _Picture:
     # -- moments ------------------------------------------------------------------------------------------
 
     def _words(self, mark: Mark) -> list[str]:
-        """They begin at their moment: messages come to it from the left."""
+        """They begin at their moment, or a little behind it: messages come to it from the left."""
         line, x = self.layout.tasks[mark.moment.task], mark.x
         self._cover(_Area(x - 6, line - 6, x + 6, line + 6))
         if not mark.words:
             return []
         y, wide = line - 11 - mark.level * LEVEL, cells(mark.words) * SIZE
-        self._cover(_Area(x - 1, y - 9, x + wide, y + 3))
+        begin = words_begin(mark.moment, x)
+        self._cover(_Area(begin - 1, y - 9, begin + wide, y + 3))
         parts = []
         if mark.level:
             parts.append(f'<path class="thin dotted" d="{svg.path((((x, y + 2), (x, line - 5)),))}"/>')
-        parts.append(svg.plate(x + wide / 2, y - 3, wide, 11))
+        parts.append(svg.plate(begin + wide / 2, y - 3, wide, 11))
         look = "wrong-text" if mark.moment.kind in ("crash", "violation") else "faint"
-        parts.append(svg.text(x - 1, y, mark.words, f"small {look}"))
+        parts.append(svg.text(begin - 1, y, mark.words, f"small {look}"))
         return parts
 
     def _mark(self, mark: Mark) -> str:

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
-from typing import TypeVar
 
 from abscli.engine.errors import EngineStopped, UsageError
+from abscli.engine.patience import Answer, until_answered
 from formats.brokers import BadSetting, Brokers, NoClient, settings
 from formats.errors import FormatError, Unreachable
 from formats.job.kafka import Topic
 from formats.job.model import Operator
 
-SECONDS = 60.0
-"""For which they are asked again and again."""
 ONCE = 5.0
 """Seconds for one answer."""
-
-Answer = TypeVar("Answer")
 
 
 def settings_of(operator: Operator, directory: str) -> dict[str, str]:
@@ -43,23 +38,16 @@ def brokers_of(operator: Operator, directory: str) -> Brokers:
         raise UsageError(f"operator {operator.id}: the settings of its client do not hold: {error}") from None
 
 
-def until_they_answer(
+def until_brokers_answer(
     operator: Operator, ask: Callable[[], Answer], waits: Callable[[str], None] = lambda reason: None, *,
     seconds: float | None = None,
 ) -> Answer:
-    """What brokers answer, who may be away for a while. waits: told of it, once. EngineStopped where that is too
-    long."""
-    deadline, told_once = time.monotonic() + (SECONDS if seconds is None else seconds), False
-    while True:
-        try:
-            return ask()
-        except Unreachable as error:
-            if not told_once:
-                told_once = True
-                waits(error.message)
-            if time.monotonic() > deadline:
-                raise EngineStopped(
-                    f"operator {operator.id}: {error.path} does not answer: {error.message}",
-                    hint="is it HOST:PORT of a broker, and does `config` say how it wants to be spoken to?",
-                ) from None
-            time.sleep(0.2)
+    """As `until_answered`; EngineStopped where that takes too long."""
+
+    def given_up(error: Unreachable) -> EngineStopped:
+        return EngineStopped(
+            f"operator {operator.id}: {error.path} does not answer: {error.message}",
+            hint="is it HOST:PORT of a broker, and does `config` say how it wants to be spoken to?",
+        )
+
+    return until_answered(ask, given_up, seconds=seconds, waits=waits)

@@ -23,14 +23,14 @@ from abscli.engine.operators.runnable import Runnable
 from abscli.engine.operators.sessions import Sessions
 from abscli.engine.operators.table_lookup import TableLookup, check_table, own_key_groups, read_table
 from abscli.engine.operators.windowed import Windowed
+from abscli.engine.sinks.contract import Sink
 from abscli.engine.sinks.making import make_sink
-from abscli.engine.sinks.sink import Sink
 from abscli.engine.sources.contract import Source
 from abscli.engine.sources.kafka.topics import dealt
 from abscli.engine.sources.making import make_source
 from abscli.engine.sources.pacing import PacedSource
 from abscli.engine.state.bounded_state import BoundedState
-from abscli.engine.state.keyed_state import State
+from abscli.engine.state.contract import State
 from abscli.engine.state.memory import StateMemory
 from abscli.engine.state.packing import Packer
 from abscli.engine.state.restoring import Restored

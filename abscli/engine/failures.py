@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import traceback
+from collections.abc import Iterator
 from typing import NamedTuple, Protocol, TypeGuard
 
 import msgspec
@@ -56,12 +58,16 @@ class Failures:
         self._epoch = 0
         self._letters: list[_Letter] = []
 
-    def begin(self, epoch: int, origin: str = "") -> None:
-        """What fails from now on belongs to that epoch. origin: the channel that it came on."""
+    @contextlib.contextmanager
+    def during(self, epoch: int, origin: str = "") -> Iterator[None]:
+        """What fails meanwhile belongs to that epoch, and is written when all that came with it has been worked on.
+        origin: the channel that it came on."""
         self._origin, self._epoch = origin, epoch
+        yield
+        self._put()
 
-    def add(self, row: pa.RecordBatch, number: int, error: Exception) -> None:
-        """A row on which the operator fails. number: of its record on the channel."""
+    def add(self, row: pa.RecordBatch, number: int | None, error: Exception) -> None:
+        """A row on which the operator fails. number: of its record on the channel; None: it is of the state."""
         self.count += 1
         if self._sink is not None:
             message = f"{error}{place_of_error(error)}"
@@ -75,8 +81,7 @@ class Failures:
             message = (str(error).splitlines() or [""])[0]
             self._letters.append(_Letter(record, type(error).__name__, message, split, offset=offset))
 
-    def put(self) -> None:
-        """Write what has failed: its other records have been worked on."""
+    def _put(self) -> None:
         if self._sink is None or not self._letters:
             return
         letters, self._letters = self._letters, []
@@ -88,6 +93,13 @@ class Failures:
             for letter in letters
         ]  # fmt: skip
         self._sink.write(pa.RecordBatch.from_pylist(rows, schema=SCHEMA))
+
+
+def taken_by(
+    failures: Failures | None, epoch: int, origin: str = ""
+) -> contextlib.AbstractContextManager[None]:
+    """As `Failures.during`, where there are any."""
+    return contextlib.nullcontext() if failures is None else failures.during(epoch, origin)
 
 
 def is_of_record(error: BaseException) -> TypeGuard[Exception]:

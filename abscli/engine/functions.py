@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from abscli.engine.errors import JobFailed, RaisedAt, UsageError
-from abscli.engine.failures import place_of_error
+from abscli.engine.failures import is_of_record, place_of_error
 from formats.ids import TaskId
 
 Function = Callable[[pa.RecordBatch], Any]
@@ -158,6 +158,10 @@ def _forget_elsewhere(module_name: str, root: str) -> None:
     importlib.invalidate_caches()
 
 
+_MEND = "mend the function or the input that is named, or leave such records out with on_error: skip"
+"""What an error's hint begins with; how to go on from there follows it."""
+
+
 def call(function: Function, batch: pa.RecordBatch, expected: type, *, operator: str, task: TaskId, first: int) -> Any:
     """function(batch), checked to be an `expected`. first: the number of the batch's first record on its channel.
 
@@ -172,7 +176,8 @@ def call(function: Function, batch: pa.RecordBatch, expected: type, *, operator:
         value = str(batch.slice(row, 1).to_pylist()[0])[:200]
         raise JobFailed(
             f"operator {operator}, task {task}, record {first + row} {value}: {reason}",
-            hint=_other_column(error, operator, batch.schema.names), raised_at=RaisedAt(task, value),
+            hint=_other_column(error, operator, batch.schema.names) or (_MEND if is_of_record(error) else None),
+            raised_at=RaisedAt(task, value),
         ) from error
     return checked(result, expected, operator=operator, task=task)
 

@@ -31,7 +31,7 @@ from abscli.engine.runnable import check_runnable
 from abscli.engine.sinks.outputs import Outputs
 from abscli.engine.sources.inputs import LaterInput, later_input
 from abscli.engine.sources.kafka.topics import beginnings
-from abscli.engine.telemetry.news import Begun, Changed, InputSilent, News, SlotsAwaited, Stopping
+from abscli.engine.telemetry.news import Begun, Changed, News, SlotsAwaited, SourceHeldUp, Stopping
 from abscli.engine.telemetry.tracing import TraceFile, check_trace
 from abscli.protocol.coordinator import Coordinator, Until
 from abscli.protocol.policy import Policy
@@ -212,7 +212,7 @@ def _beginnings(
         return {}
     parts = parent.opening.parts if parent.opening else parent.parts
     return beginnings(
-        topology, parts, options.directory, lambda source, reason: on_news(InputSilent(source, 0.0, reason))
+        topology, parts, options.directory, lambda source, reason: on_news(SourceHeldUp(source, 0.0, reason))
     )
 
 

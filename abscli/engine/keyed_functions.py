@@ -30,6 +30,14 @@ class BadResult(Exception):
     """A function returned something that it may not; the message says what."""
 
 
+class BadValue(BadResult):
+    """A function returned a value that its column cannot hold."""
+
+
+class TimerFailed(Exception):
+    """A function raised, its cause, where a timer fired that is due before the row that it was called with."""
+
+
 @dataclass(frozen=True, slots=True)
 class KeyedBatch:
     """What a function of keys is called with.
@@ -153,7 +161,7 @@ class _Calls:
                 state, timer = self._fired(key, state, timer)
             for row, time in rows:
                 while timer is not None and time is not None and timer <= time:
-                    state, timer = self._fired(key, state, timer)
+                    state, timer = self._fired_before(key, state, timer)
                 state, timer = self._called(key, row, state, timer)
             states.append(state)
             timers.append(timer)
@@ -178,6 +186,15 @@ class _Calls:
         ends = np.cumsum(np.bincount(batch.groups.to_numpy(), minlength=batch.keys.num_rows)).tolist()
         for start, end in zip([0, *ends], ends, strict=False):
             yield list(zip(rows[start:end], times[start:end], strict=True))
+
+    def _fired_before(
+        self, key: Key, state: dict[str, Any] | None, timer: datetime
+    ) -> tuple[dict[str, Any] | None, datetime | None]:
+        """As `_fired`, before a row: whoever leaves out what fails has to know that it is not the row."""
+        try:
+            return self._fired(key, state, timer)
+        except Exception as error:
+            raise TimerFailed from error
 
     def _fired(
         self, key: Key, state: dict[str, Any] | None, timer: datetime
@@ -225,7 +242,7 @@ def _as_kept(name: str, kind: pa.DataType, value: Any) -> Any:
     try:
         return pa.scalar(value, kind).as_py()
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise BadResult(_cannot(name, kind, value, error)) from None
+        raise BadValue(_cannot(name, kind, value, error)) from None
 
 
 def _column(name: str, kind: pa.DataType, states: Sequence[Mapping[str, Any] | None]) -> pa.Array:
@@ -233,7 +250,7 @@ def _column(name: str, kind: pa.DataType, states: Sequence[Mapping[str, Any] | N
     try:
         return pa.array(values, kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise BadResult(_cannot(name, kind, _first_bad(values, kind), error)) from None
+        raise BadValue(_cannot(name, kind, _first_bad(values, kind), error)) from None
 
 
 def _table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
@@ -244,7 +261,7 @@ def _table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBat
             columns.append(pa.array(values, field.type))
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             bad = _cannot(field.name, field.type, _first_bad(values, field.type), error)
-            raise BadResult(f"puts out a row that cannot be: {bad}") from None
+            raise BadValue(f"puts out a row that cannot be: {bad}") from None
     return pa.record_batch(columns, schema=schema)
 
 

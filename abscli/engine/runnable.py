@@ -12,6 +12,7 @@ from abscli.engine.functions import load
 from abscli.engine.operators.table_lookup import read_table
 from abscli.engine.process_faults import process_faults
 from abscli.engine.sinks.places import place_of
+from abscli.engine.sinks.staged.extras import require_package
 from abscli.engine.sources.event_times import as_event_times
 from abscli.engine.sources.files.finding import find_splits
 from abscli.engine.sources.files.input_files import is_uri, path_of
@@ -34,7 +35,7 @@ from formats.storage import is_served
 
 RUNNABLE = frozenset({Kind.SOURCE, Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.REDUCE, Kind.DISTINCT, Kind.JOIN,
                       Kind.LOOKUP, Kind.PROCESS, Kind.UNION, Kind.SINK})  # fmt: skip
-SINK_TYPES = (*ENDINGS, "postgres", "stdout", "delta", "kafka")
+SINK_TYPES = (*ENDINGS, "postgres", "stdout", "delta", "iceberg", "kafka")
 
 
 def check_runnable(topology: Topology) -> None:
@@ -112,6 +113,8 @@ def _connector_faults(topology: Topology) -> Iterator[OperatorFault]:
             yield from _table_faults(op, writers)
         if type == "kafka":
             yield from _topic_faults(op)
+        if type == "iceberg":
+            yield from _catalog_faults(op, writers)
 
 
 def _path_faults(topology: Topology) -> Iterator[OperatorFault]:
@@ -164,6 +167,26 @@ def _topic_faults(op: Operator) -> Iterator[OperatorFault]:
         yield OperatorFault(op.id, (str(op.kind), "start"), message, "add follow: true, or begin at start: earliest")
 
 
+def _catalog_faults(op: Operator, writers: dict[str, str]) -> Iterator[OperatorFault]:
+    """writers: as of `_table_faults`."""
+    options = op.connector or {}
+    catalog, uri, warehouse = (str(options.get(name, "")) for name in ("catalog", "uri", "warehouse"))
+    if not catalog and not uri and (not warehouse or "://" in warehouse):
+        what = f"warehouse {warehouse} alone, which is no folder" if warehouse else "no catalog"
+        message = f"sink {op.id} has {what}: nothing says where its table is"
+        hint = "add catalog: NAME, of pyiceberg's settings; or uri: URI; or warehouse: FOLDER, for a catalog in it"
+        yield OperatorFault(op.id, (str(op.kind), "warehouse" if warehouse else "table"), message, hint)
+    if uri.startswith("sqlite:") and not uri.startswith("sqlite:////"):
+        message = f"sink {op.id}: {uri!r} would be another file for each folder that the job is started from"
+        hint = "write an absolute path, sqlite:////PATH; or only warehouse: FOLDER, which is beside the job's file"
+        yield OperatorFault(op.id, (str(op.kind), "uri"), message, hint)
+    place = ":".join(["iceberg", catalog, uri, warehouse, str(options.get("table"))])
+    if place in writers:
+        message = f"sinks {writers[place]} and {op.id} both write to table {options.get('table')}"
+        yield OperatorFault(op.id, (str(op.kind), "table"), message, "merge the streams in front of one sink")
+    writers.setdefault(place, op.id)
+
+
 def _table_faults(op: Operator, writers: dict[str, str]) -> Iterator[OperatorFault]:
     """writers: the sinks before it, by where they write."""
     options = op.connector or {}
@@ -210,6 +233,11 @@ def all_faults(topology: Topology, directory: str, *, from_start: bool) -> Itera
             except (JobFailed, UsageError, EngineStopped) as error:
                 where = next(name for name in ("path", "table", "query") if getattr(op.lookup, name))
                 yield OperatorFault(op.id, (str(op.kind), where), error.message, error.hint)
+        elif op.kind is Kind.SINK:
+            try:
+                require_package(op)
+            except UsageError as error:
+                yield OperatorFault(op.id, (str(op.kind), "type"), error.message, error.hint)
     yield from column_faults(topology, columns)
 
 

@@ -17,13 +17,14 @@ import pyarrow as pa
 
 from abscli.engine.columns import join_inputs
 from abscli.engine.errors import EngineError
-from abscli.engine.failures import Failures
+from abscli.engine.failures import Failures, taken_by
 from abscli.engine.operators.making import make_operator
 from abscli.engine.operators.rows import cannot_work, other_columns, without_dictionaries
 from abscli.engine.operators.runnable import Runnable, WithLate
 from abscli.engine.operators.table_lookup import TableLookup, read_table
 from abscli.engine.sources.contract import Source
 from abscli.engine.sources.making import make_source
+from abscli.graph.timed import waits_for_time
 from formats.ids import ChannelId, TaskId
 from formats.job.kafka import Start, is_kafka
 from formats.job.model import Kind, Operator, Topology
@@ -53,6 +54,7 @@ class Sampled:
     rows: the first of them, as a table; of a sink, those that it would write.
     emitted: how many that were. skipped: records that it left out, and failure: the first of them, as a dead letter.
     error: why it went no further.
+    waits: it puts out rows when event time comes to them. watermark: how far that has come.
     """
 
     operator: str
@@ -63,6 +65,8 @@ class Sampled:
     skipped: int = 0
     failure: dict[str, object] | None = None
     error: EngineError | None = None
+    waits: bool = False
+    watermark: int | None = None
 
     def add(self, rows: pa.RecordBatch, most: int) -> None:
         """More of what it put out. most: rows that are kept."""
@@ -113,7 +117,8 @@ class _Run:
     def __init__(self, topology: Topology, directory: str, most: int) -> None:
         self._most = most
         self._order = _in_order(topology)
-        self._sampled = {op.id: Sampled(op.id, op.kind) for op in self._order}
+        waits = {op.id: waits_for_time(op) not in (None, "ttl") for op in self._order}
+        self._sampled = {op.id: Sampled(op.id, op.kind, waits=waits[op.id]) for op in self._order}
         self._outputs = {op.id: [edge for edge in topology.edges if edge.source == op.id] for op in self._order}
         self._queue: deque[tuple[ChannelId, pa.RecordBatch]] = deque()
         self._sent: dict[ChannelId, int] = {}
@@ -180,14 +185,10 @@ class _Run:
         if source.finished:
             return
         source.stop_at(lines=min(lines, max(0, MOST_READ - self._read_by(id))))
-        failures = self._failures.get(id)
-        if failures is not None:
-            failures.begin(1)
-        rows, deadline = source.read(), time.monotonic() + LONGEST
-        while rows is not None and not rows.num_rows and _is_late(source) and time.monotonic() < deadline:
-            rows = source.read()
-        if failures is not None:
-            failures.put()
+        with taken_by(self._failures.get(id), 1):
+            rows, deadline = source.read(), time.monotonic() + LONGEST
+            while rows is not None and not rows.num_rows and _is_late(source) and time.monotonic() < deadline:
+                rows = source.read()
         if rows is not None:
             self._emit(id, rows)
 
@@ -206,11 +207,8 @@ class _Run:
         if operator is None:
             self._sampled[id].add(rows, self._most)
             return
-        if failures is not None:
-            failures.begin(1, str(channel))
-        output = operator.process(rows, first, channel.sender.operator)
-        if failures is not None:
-            failures.put()
+        with taken_by(failures, 1, str(channel)):
+            output = operator.process(rows, first, channel.sender.operator)
         if isinstance(output, WithLate):
             self._send(id, output.late, output.output)
             output = output.rows
@@ -218,7 +216,10 @@ class _Run:
 
     def _flush(self, id: str) -> None:
         watermark = lowest(END if source.finished else source.watermark for source in self._readers.values())
-        for rows in self._operators[id].flush(watermark):
+        self._sampled[id].watermark = watermark
+        with taken_by(self._failures.get(id), 1):
+            outputs = list(self._operators[id].flush(watermark))
+        for rows in outputs:
             self._emit(id, rows)
 
     def _emit(self, id: str, rows: pa.RecordBatch | None) -> None:

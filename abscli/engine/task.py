@@ -15,12 +15,12 @@ from abscli.engine.channels.inbox import Barrier, Batch, Inbox
 from abscli.engine.channels.messages import Lag
 from abscli.engine.channels.routing import Route
 from abscli.engine.errors import JobFailed
-from abscli.engine.failures import Failures
+from abscli.engine.failures import Failures, taken_by
 from abscli.engine.local.steps import Differs, Place, Steps
 from abscli.engine.operators.rows import cannot_work, in_words, other_columns, without_dictionaries
 from abscli.engine.operators.runnable import Runnable, WithLate
 from abscli.engine.operators.table_lookup import TableLookup
-from abscli.engine.sinks.sink import Sink
+from abscli.engine.sinks.contract import Sink
 from abscli.engine.sources.contract import NotYet, Source
 from abscli.engine.state.packing import Loader, Packer
 from abscli.engine.state.part_io import Durable, PartDraft, write_logs, write_part, write_state
@@ -290,11 +290,8 @@ class RunningTask:
         assert self.source is not None
         if self.machine.finished:
             return False
-        if self.failures is not None:
-            self.failures.begin(self.machine.copied + 1)
-        rows = self.source.read() if again is None else self.source.read_again(again.channel, again.number)
-        if self.failures is not None:
-            self.failures.put()
+        with taken_by(self.failures, self.machine.copied + 1):
+            rows = self.source.read() if again is None else self.source.read_again(again.channel, again.number)
         if isinstance(rows, NotYet):
             return False
         if rows is None:
@@ -439,11 +436,8 @@ class RunningTask:
                 assert self.sink is not None
                 self.sink.write(batch.rows)
                 return
-            if self.failures is not None:
-                self.failures.begin(self.machine.copied + 1, str(channel))
-            rows = self.operator.process(batch.rows, batch.first, channel.sender.operator)
-            if self.failures is not None:
-                self.failures.put()
+            with taken_by(self.failures, self.machine.copied + 1, str(channel)):
+                rows = self.operator.process(batch.rows, batch.first, channel.sender.operator)
             if isinstance(rows, WithLate):
                 self._emit(rows.late, rows.output)
                 rows = rows.rows
@@ -454,7 +448,8 @@ class RunningTask:
         in memory as a whole. After the last comes what waits for that."""
         self._owed = owed
         with self._working():
-            rows = next(owed.batches, None)
+            with taken_by(self.failures, self.machine.copied + 1):
+                rows = next(owed.batches, None)
             self._emit(rows)
         if rows is None:
             self._owed = None

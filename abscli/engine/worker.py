@@ -458,13 +458,13 @@ class Worker:
 
     def _status(self) -> Status:
         now = time.monotonic()
-        silent = [
-            (task.machine.name, now - silence[0], silence[1])
+        held_up = [
+            (task.machine.name, now - waits[0], waits[1])
             for task in self._tasks
-            if task.source is not None and (silence := task.source.silence) is not None
+            if task.source is not None and (waits := task.source.held_up) is not None
         ]
         records = sum(task.records_read for task in self._tasks)
-        return Status(self.number, records, self._peers.circulating, tuple(silent))
+        return Status(self.number, records, self._peers.circulating, tuple(held_up))
 
     def _close(self) -> None:
         self._pool.shutdown(wait=not self._killed, cancel_futures=True)

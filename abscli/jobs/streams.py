@@ -44,7 +44,7 @@ class Marks(TypedDict, total=False):
     deterministic: False: the same input may give other output.
     ordered_output: a promise that nothing that it puts out depends on how its inputs interleave.
     on_error: what becomes of a record on which it fails: it ends the run, is left out, or goes to `dead_letter(PATH)`.
-        Of map, filter, flat_map, agg, join, distinct with a time to live, and sources of JSON lines and CSV.
+        Of map, filter, flat_map, agg, join, process, distinct with a time to live, and sources of JSON lines and CSV.
     """
 
     id: str
@@ -324,6 +324,20 @@ class Stream:
         """A table of Delta Lake, made if it is not there: one commit an epoch. path: as of `to_jsonl`."""
         self._then(Kind.SINK, "to_delta", {"type": "delta", "path": path}, marks)
 
+    def to_iceberg(
+        self, table: str, *, catalog: str | None = None, uri: str | None = None, warehouse: str | None = None,
+        **marks: Unpack[Marks],
+    ) -> None:  # fmt: skip
+        """A table of Iceberg, made if it is not there: one commit an epoch.
+
+        table: NAMESPACE.NAME. catalog: a name in pyiceberg's settings, the environment and ~/.pyiceberg.yaml; uri,
+        warehouse: of the catalog, beside those. warehouse alone: a folder with a catalog in it, made if it is not
+        there; relative to the job's file.
+        """
+        options = {"catalog": catalog, "uri": uri, "warehouse": warehouse}
+        given = {name: value for name, value in options.items() if value is not None}
+        self._then(Kind.SINK, "to_iceberg", {"type": "iceberg", "table": table, **given}, marks)
+
     def to_kafka(
         self, brokers: str, topic: str, *, key: str | None = None, config: str | None = None, **marks: Unpack[Marks]
     ) -> None:
@@ -465,6 +479,10 @@ class Grouped:
         }
         return self._stream._then(Kind.REDUCE, "agg", work, marks)
 
+    def distinct(self, **marks: Unpack[Marks]) -> Stream:
+        """The first row of each key; behind `ttl` of each key anew that was forgotten."""
+        return self._stream._then(Kind.DISTINCT, "distinct", list(self._key), {**marks, **self._times})
+
     def process(
         self,
         function: Function,
@@ -484,7 +502,7 @@ class Grouped:
         work: dict[str, Any] = {"key": list(self._key), "function": reference}
         work |= {} if state is None else {"state": dict(state)}
         work |= {} if time is None else {"time": time}
-        return self._stream._then(Kind.PROCESS, reference.rpartition(":")[2], work, marks)
+        return self._stream._then(Kind.PROCESS, reference.rpartition(":")[2], work, {**marks, **self._times})
 
     def __repr__(self) -> str:
         return f"Grouped({self._stream!r} by {', '.join(self._key)})"

@@ -8,6 +8,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,11 @@ import msgspec
 
 from abscli.engine.errors import EngineError, EngineStopped, JobFailed, UsageError
 from abscli.engine.sources.kafka.records import schema_of_records
+from abscli.graph.job_graph import JobGraph
 from abscli.jobs.attempts import Answer, Attempts, Order
 from abscli.jobs.durations import positive_seconds
+from abscli.planner.guarantee import Weakness, guarantee_of
+from abscli.protocol.policy import Policy
 from formats.durations import Duration
 from formats.job.file import Check
 from formats.job.file import Job as JobRead
@@ -123,7 +127,7 @@ def try_job(
             (small, kills, 2, "killed after every other epoch"),
         ):
             run = trial.run(f"in batches of at most {_lines(lines)}, {how}", lines, most, after)
-            _compare(topology.job, run, expected, by_key)
+            _compare(topology, run, expected, by_key)
         return {id: [written.row for written in last.values()] for id, last in expected.items()}
 
 
@@ -212,9 +216,15 @@ def _line(row: Row, source: Operator) -> str:
     if not isinstance(row, Mapping):
         raise UsageError(f"source {source.id}: {row!r} is no row", hint='give {"column": value, ...}')
     try:
-        return json.dumps(row)
+        return json.dumps(row, default=_moment_in_json)
     except TypeError as error:
         raise UsageError(f"source {source.id}: {row!r} cannot stand in JSON: {error}") from None
+
+
+def _moment_in_json(value: object) -> str:
+    if isinstance(value, date):  # a datetime is one, too
+        return value.isoformat()
+    raise TypeError(f"of type {type(value).__name__}: give it as the source's files have it")
 
 
 def _fed(topology: Topology, given: Mapping[str, list[str]], folder: str) -> Topology:
@@ -321,7 +331,7 @@ def _rounded(value: Any) -> Any:
 
 
 def _compare(
-    job: str, run: Run, expected: Mapping[str, dict[str, Written]], keys: Mapping[str, tuple[str, ...] | None]
+    topology: Topology, run: Run, expected: Mapping[str, dict[str, Written]], keys: Mapping[str, tuple[str, ...] | None]
 ) -> None:
     """AssertionError for rows that are others than they are in one batch and without a kill."""
     __tracebackhide__ = True
@@ -348,9 +358,15 @@ def _compare(
             if run.kills
             else "a function's rows depend on where batches end: each row's output must depend on that row alone"
         )
+        links = guarantee_of(JobGraph.of(topology), Policy.ALIGNED).links
+        if by_order := [id for link in links if link.weakness is Weakness.ORDER for id in link.operators]:
+            why = (
+                f"{' and '.join(by_order)} may see the rows of a key in another order, since the tasks of a source "
+                f"have none among them: one with parallelism 1 keeps it; or {why}"
+            )
         raise AssertionError(
-            "\n".join([f"job {job} shows other rows {run.title} (+) than in one batch and without a kill (-)" + killed,
-                       *lines, f"hint: {why}"])
+            "\n".join([f"job {topology.job} shows other rows {run.title} (+) than in one batch and without a kill (-)"
+                       + killed, *lines, f"hint: {why}"])
         )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from abscli.planner.adjacency import Adjacency
 from abscli.planner.determinism import replay_deterministic
 from abscli.protocol.policy import Policy
 from formats.job.expand import neighbours
-from formats.job.model import IN_ORDER, Kind, Operator
+from formats.job.model import IN_ORDER, Kind, Operator, forgets
 from formats.job.promises import Promise, goes_back, promise_of
 
 
@@ -183,7 +183,8 @@ def _of_values(graph: Adjacency, operator: Operator, repeated: frozenset[str]) -
     """repeated: the operators that put out the same records again."""
     if not operator.deterministic or (operator.connector or {}).get("deterministic") is False:
         yield Weakness.NOT_DETERMINISTIC
-    by_order = operator.kind is Kind.PROCESS or any(output.function in IN_ORDER for output in operator.aggregates)
+    in_order = any(output.function in IN_ORDER for output in operator.aggregates)
+    by_order = in_order or operator.kind is Kind.PROCESS or forgets(operator)
     in_same_order = graph.input_channels(operator.id) == 1 and all(
         edge.source in repeated for edge in graph.inputs[operator.id]
     )

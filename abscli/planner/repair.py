@@ -17,7 +17,7 @@ from abscli.planner.plan import failed_subtasks
 from abscli.planner.recovery_set import RecoverySet, recovery_set
 from formats.ids import ChannelId, TaskId
 from formats.job.expand import channels_in
-from formats.job.model import IN_ORDER, Emit, Kind, Operator, Partition, Topology
+from formats.job.model import IN_ORDER, Emit, Kind, Operator, Partition, Topology, forgets
 from formats.native.facts import PartFacts
 
 
@@ -127,6 +127,7 @@ def settled_contents(topology: Topology, back: Collection[tuple[str, str]]) -> f
                 continue
             # At which row a sum overflows hangs on the order, too, where it goes on without that row.
             by_order = any(one.function in IN_ORDER for one in op.aggregates) or op.on_error is not msgspec.UNSET
+            by_order = by_order or forgets(op)
             if not _has_one_order(graph, op, ordered) and by_order and op.kind is Kind.REDUCE:
                 continue
             settled.add(id)

@@ -1,6 +1,6 @@
 """Planning and restoring, of whichever system: what is asked for, what the three answer, and who answers for a system.
 
-Each folder of `abscli.stores` has the same files for it: `plan` decides, `restore` carries out, `text_plan` has the
+Each folder of `abscli.stores` has the same files for it: `plan` decides, `restore` carries out, `text/plan` has the
 words, and `recovery` is the object that commands work with; `System.recovery` gives it.
 """
 

@@ -28,17 +28,18 @@ MEANS = {
     Weakness.NOT_DETERMINISTIC: "It is marked deterministic: false. Every record counts once all the same, and rows "
     "shown are of one run; another run may have others. When a worker is lost more tasks go back, and nothing behind "
     "it can be repaired by proof.",
-    Weakness.ORDER: "first, last, collect and process go by the order in which rows come, and that is another one in "
-    "another run. Every record counts once all the same: the value is right for one order of the rows, not for each.",
+    Weakness.ORDER: "first, last, collect, process and a ttl go by the order in which rows come, and that is another "
+    "one in another run. Every record counts once all the same: the value is right for one order of the rows, not for "
+    "each.",
 }
 CHANGE = {
     Weakness.SOURCE_UNKNOWN: "read from a source with exact positions: text, jsonl, csv, parquet, arrow, kafka, "
     "postgres, nexmark or generate",
     Weakness.OPERATOR_UNKNOWN: "say its kind in the job file; of another system's job, look up what that promises",
-    Weakness.SINK_UNKNOWN: "write to a sink with a transaction or a key: jsonl, csv, parquet, delta, kafka or "
+    Weakness.SINK_UNKNOWN: "write to a sink with a transaction or a key: jsonl, csv, parquet, delta, iceberg, kafka or "
     "postgres",
     Weakness.POLICY: "run with --policy aligned or unaligned",
-    Weakness.SINK_REPEATS: "write to a sink with a transaction or a key: jsonl, csv, parquet, delta, kafka or "
+    Weakness.SINK_REPEATS: "write to a sink with a transaction or a key: jsonl, csv, parquet, delta, iceberg, kafka or "
     "postgres; or have readers drop by a key what comes again (stdout writes one with row_id: COLUMN)",
     Weakness.NOT_DETERMINISTIC: "nothing, for exactly-once; for the same rows in every run let the function go by its "
     "rows alone, with no clock and no random numbers, and remove the mark",

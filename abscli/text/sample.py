@@ -12,6 +12,7 @@ from abscli.engine.sinks.json_lines import json_lines
 from abscli.text.cells import shortened
 from abscli.text.columns import clean, columns, counted, wrapped
 from formats.job.model import Kind
+from formats.watermark import END, watermark_text
 
 CELL = 40
 """Characters of a value at most; json has all of it."""
@@ -35,12 +36,20 @@ def _operator(one: Sampled, width: int) -> Iterator[str]:
     yield from wrapped(heading, width, "  ")
     if one.columns is not None and one.emitted:
         yield from (f"  {line}".rstrip() for line in _table(one, width - 2))
+    if one.waits and not one.emitted and one.error is None and one.watermark != END:
+        yield from wrapped(_waiting(one.watermark), width, "    ")
     if one.failure is not None:
         failure = one.failure
         reason = f"{failure['error']}: {failure['message']}, of {shortened(str(failure['record']), 200)}"
         yield from wrapped(reason, width, "    ", "  first skipped: ")
     if one.error is not None:
         yield from wrapped(one.error.message, width, "    ", "  error: ")
+
+
+def _waiting(watermark: int | None) -> str:
+    if watermark is None:
+        return "no event time yet: it begins when every file of a source has, or with ordered: true the first"
+    return f"event time has come to {watermark_text(watermark)} in what was read: what it waits for is later"
 
 
 def _table(one: Sampled, width: int) -> list[str]:

@@ -180,6 +180,39 @@ _WRITTEN_TOPIC = Record(
     },
 )
 
+_TABLE_NAME = r"^[^./\\\s]+(\.[^./\\\s]+)+$"
+_NO_SECRET = r"^(?![^/]*://[^/]*@)[^?]*$"
+
+
+@shape(None, type="string", pattern=_TABLE_NAME)
+def _table_name(node: Node, label: str, mistakes: Mistakes) -> None:
+    text = read.string.read(node, label, mistakes)
+    if text is not None and not re.match(_TABLE_NAME, text):
+        mistakes.add(node, f"{label} must be a namespace and a name, not {text!r}", "write table: shop.counts")
+
+
+@shape(None, type="string", pattern=_NO_SECRET)
+def _no_secret(node: Node, label: str, mistakes: Mistakes) -> None:
+    text = read.string.read(node, label, mistakes)
+    if text is not None and not re.match(_NO_SECRET, text):
+        message = f"{label} has a user, a password or a query: what a job says is kept in every store"
+        mistakes.add(node, message, "say it in the environment, PYICEBERG_CATALOG__NAME__URI, or in ~/.pyiceberg.yaml")
+
+
+_ICEBERG = Record(
+    {
+        "type": read.string, "table": _table_name, "catalog": read.string, "uri": _no_secret, "warehouse": _no_secret,
+        "deterministic": read.boolean,
+    },
+    {"table": "table: shop.counts"},
+    descriptions={
+        "table": "NAMESPACE.NAME.",
+        "catalog": "A name in pyiceberg's settings, the environment and ~/.pyiceberg.yaml. Left out: default.",
+        "uri": "Of the catalog.",
+        "warehouse": "The catalog's. Alone, a folder: with a catalog in it, beside the job's file.",
+    },
+)  # fmt: skip
+
 CONNECTORS = {
     Kind.SOURCE: {
         "text": Record(_SOURCE_FILE, {"path": None}),
@@ -194,7 +227,7 @@ CONNECTORS = {
     },
     Kind.SINK: {type: Record(_FILE, {"path": None}) for type in ("jsonl", "csv", "parquet")}
     | {"postgres": Record(_TABLE, {"table": None}), "stdout": Record(_STDOUT, {}),
-       "delta": Record(_FILE, {"path": None}), "kafka": _WRITTEN_TOPIC},
+       "delta": Record(_FILE, {"path": None}), "iceberg": _ICEBERG, "kafka": _WRITTEN_TOPIC},
 }
 """The options of connectors that this format knows; those of all others are kept as they are."""
 

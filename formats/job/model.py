@@ -307,6 +307,11 @@ class Operator(msgspec.Struct, frozen=True):
         return self.kind in KEYED
 
 
+def forgets(operator: Operator) -> bool:
+    """Whether a row may find its key forgotten: not where all rows of a key have one time."""
+    return operator.ttl is not msgspec.UNSET and operator.ttl.time not in operator.key
+
+
 def as_sink(operator: Operator) -> Operator | None:
     """What an operator writes to, as a sink of its id: itself, or where its dead letters go; None where it does not."""
     if operator.kind is Kind.SINK:

@@ -15,7 +15,7 @@ from formats.user_file.values import Record, one_of, shape
 FAILING_SOURCES = ("csv", "jsonl", "kafka")
 """Whose records may not fit their columns."""
 
-_FAILING = frozenset({Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.REDUCE, Kind.JOIN, Kind.DISTINCT})
+_FAILING = frozenset({Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.REDUCE, Kind.JOIN, Kind.DISTINCT, Kind.PROCESS})
 """Kinds of which a record that fails can be left out."""
 
 

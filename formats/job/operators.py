@@ -162,7 +162,7 @@ def read_operator(
     if draft.on_error is not msgspec.UNSET and not fails:
         of_type = f" of type {draft.connector.get('type')}" if draft.kind is Kind.SOURCE and draft.connector else ""
         message = f"{where}: on_error is for operators that can leave a record out, not for a {draft.kind}{of_type}"
-        hint = "map, filter, flat_map, reduce, join, distinct with a ttl, "
+        hint = "map, filter, flat_map, reduce, join, process with a key, distinct with a ttl, "
         hint += f"and sources of type {', '.join(FAILING_SOURCES)} can"
         mistakes.add(node.pairs["on_error"][0], message, hint)
     return draft

@@ -22,7 +22,7 @@ class Promise(StrEnum):
 
 _BY_TYPE = {"jsonl": Promise.TWO_PHASE, "csv": Promise.TWO_PHASE, "parquet": Promise.TWO_PHASE,
             "postgres": Promise.TWO_PHASE, "stdout": Promise.AT_LEAST_ONCE,
-            "delta": Promise.IDEMPOTENT, "kafka": Promise.IDEMPOTENT}  # fmt: skip
+            "delta": Promise.IDEMPOTENT, "iceberg": Promise.IDEMPOTENT, "kafka": Promise.IDEMPOTENT}  # fmt: skip
 _BY_MODE = {("postgres", "upsert"): Promise.IDEMPOTENT}
 """Where one of a type does otherwise."""
 

@@ -424,10 +424,18 @@ class TagFacts(msgspec.Struct, frozen=True):
     tagged: str
 
 
-class WrittenFacts(msgspec.Struct, frozen=True):
-    """`written/<operator>.json`: what a sink's target has, that does not say so itself.
+class TargetFacts(msgspec.Struct, frozen=True):
+    """Where a sink wrote. title: as messages call it. identity: what tells it apart from another one of that name."""
 
-    epoch, attempt_id: of the newest manifest whose rows are written, and all before them. written: when.
+    title: str
+    identity: str
+
+
+class WrittenFacts(msgspec.Struct, frozen=True):
+    """`written/<operator>.json`: what a sink's target has, that does not say so itself, or which one it is.
+
+    epoch, attempt_id: of the newest manifest whose rows are written, and all before them; where the target says that
+    itself, of an older one. written: when. target: where that is.
     """
 
     schema: str
@@ -436,6 +444,7 @@ class WrittenFacts(msgspec.Struct, frozen=True):
     epoch: EpochNumber
     attempt_id: str
     written: str
+    target: TargetFacts | msgspec.UnsetType = msgspec.UNSET
 
 
 OutcomeKind = type[ManifestFacts] | type[AbortFacts] | type[FenceFacts]

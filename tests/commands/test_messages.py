@@ -349,7 +349,8 @@ def test_an_error_that_needs_a_mend_says_so_before_the_command(tmp_path: Path) -
     (tmp_path / "mine.py").write_text("def split(batch):\n    raise ValueError('not today')\n")
     job.write_text(text.replace("flat_map: words", "flat_map: mine:split"))
     told = hint_of(run(tmp_path).stderr)
-    assert told.startswith("hint: mend the function or the input that is named, then `abs run ")
+    assert told.startswith("hint: mend the function or the input that is named, or leave such records out with ")
+    assert "on_error: skip, then `abs run " in told
     assert told.endswith("; no epoch was complete")
     assert "start again" not in told
     job.write_text(text)  # mended

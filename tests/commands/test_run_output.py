@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from formats.native.store import NativeStore
 from formats.storage import LocalStorage
 from tests.commands.test_jobs import ABS, ROOT
 from tests.support.jobs.small import inline, word_count, write_words
+from tests.support.waiting import wait_for
 
 JOB = """version: 1
 job: loud
@@ -88,12 +88,6 @@ def environment() -> dict[str, str]:
 def run(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command(folder, *more), capture_output=True, text=True, timeout=300, env=environment())
 
-
-def until(fact: Callable[[], bool]) -> None:
-    limit = time.monotonic() + 120
-    while not fact():
-        assert time.monotonic() < limit
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("engine", ["inline", "spark"])
@@ -193,7 +187,7 @@ def started(folder: Path, *more: str, **options: Any) -> subprocess.Popen[str]:
         command(folder, "--interval", "50ms", *more),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(), **options,
     )  # fmt: skip
-    until(lambda: any((folder / "store" / "epochs").glob("*/outcome.json")) or job.poll() is not None)
+    wait_for(lambda: any((folder / "store" / "epochs").glob("*/outcome.json")) or job.poll() is not None)
     return job
 
 
@@ -217,7 +211,7 @@ def test_a_second_signal_later_leaves_at_once(tmp_path: Path) -> None:
         command(tmp_path, "--engine", "inline"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env=environment(),
     ) as job:  # fmt: skip
-        until(lambda: any((tmp_path / "store" / "epochs").glob("*")) or job.poll() is not None)
+        wait_for(lambda: any((tmp_path / "store" / "epochs").glob("*")) or job.poll() is not None)
         job.send_signal(signal.SIGTERM)
         assert job.stderr
         while "taking a last epoch" not in (line := job.stderr.readline()):

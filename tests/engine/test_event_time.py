@@ -173,7 +173,7 @@ class Splits:
     connector = None
     watermark = None
     split = 0
-    silence: tuple[float, str] | None = None
+    held_up: tuple[float, str] | None = None
 
     def __init__(self, splits: list[str], batches: list[dict[str, list[int]] | None]) -> None:
         self.counts = dict.fromkeys(splits, 0)
@@ -256,10 +256,10 @@ def test_a_split_that_may_have_rows_is_not_idle_however_long_they_take() -> None
     now = 131.0
     splits.waiting = {"b"}
     assert source.watermark == 5 * SECOND
-    splits.silence = 100.0, "no answer"
+    splits.held_up = 100.0, "no answer"
     splits.waiting = {"a", "b"}
     assert source.watermark == 5 * SECOND
-    now, splits.silence = 160.0, None
+    now, splits.held_up = 160.0, None
     assert source.watermark == 5 * SECOND  # as if rows had come until somebody answered again
     now = 161.0
     assert source.watermark == IDLE

@@ -112,9 +112,8 @@ def test_the_records_that_fail_are_the_same_however_they_come(values: list[int],
     operator = RowWise(Operator("odd", Kind.MAP, 1, 8), TaskId("odd", 0), refuse_odd, failures)
     batch, outputs, first = pa.record_batch({"v": pa.array(values, pa.int64())}), list[int](), 0
     for size in [*sizes, len(values)]:
-        failures.begin(3, "rows/0->odd/0")
-        piece = operator.process(batch.slice(first, size), first + 1)
-        failures.put()
+        with failures.during(3, "rows/0->odd/0"):
+            piece = operator.process(batch.slice(first, size), first + 1)
         outputs += piece.column("v").to_pylist() if piece is not None else []
         first += min(size, len(values) - first)
     assert outputs == [value for value in values if not value % 2]
@@ -239,8 +238,8 @@ def summed(
     batch = pa.RecordBatch.from_pylist([dict(zip("kvw", row, strict=True)) for row in rows], schema)
     first, last = 0, dict[str, tuple[int, ...]]()
     for size in [*sizes, len(rows)]:
-        outputs = [reduce.process(batch.slice(first, size), first + 1)] if first < len(rows) else []
-        failures.put()
+        with failures.during(1):
+            outputs = [reduce.process(batch.slice(first, size), first + 1)] if first < len(rows) else []
         first += min(size, len(rows) - first)
         for output in [*outputs, *reduce.flush(None)]:
             last |= {row["k"]: (row["v"], row["w"], row["n"]) for row in (output.to_pylist() if output else [])}
@@ -292,7 +291,7 @@ def test_a_sum_that_overflows_in_a_job(tmp_path: Path) -> None:
         ("{from: s, map: identity, on_error: {dead_letter: 3}}", "dead_letter must be a string"),
         ("{from: s, map: identity, on_error: {}}", "on_error has no dead_letter"),
         ("{from: s, distinct: [line], on_error: skip}", "not for a distinct"),
-        ("{from: s, process: {key: [line], function: identity}, on_error: skip}", "not for a process"),
+        ("{from: s, union: {}, on_error: skip}", "not for a union"),
         ("{from: s, sink: {type: jsonl, path: o}, on_error: skip}", "not for a sink"),
         ("{source: {type: text, path: x}, on_error: skip}", "not for a source of type text"),
     ],

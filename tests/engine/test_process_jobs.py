@@ -23,30 +23,26 @@ from abscli.engine.runnable import check_runnable
 from abscli.planner.rescale import with_parallelism
 from formats.errors import OtherJob
 from formats.job.file import parse_topology_bytes
-from formats.job.model import Edge, Keeping, Kind, Topology
+from formats.job.model import DeadLetter, Edge, Keeping, Kind, Topology
 from formats.native.facts import REMOVING_VERSION
 from formats.storage import LocalStorage
 from formats.user_file.mistakes import BadFile
 from tests.engine.recovering.alone import check_alone, local
 from tests.engine.recovering.test_live import on_spark, survive
 from tests.support.commands import result_of, run_command
+from tests.support.jobs import silent
 from tests.support.jobs.inline import STORE, run, store
 from tests.support.jobs.kills import after, fan, in_event_time, write_rows
 from tests.support.jobs.small import REBALANCE, inline, operator, output_rows
 
 SILENT = timedelta(seconds=60)
-TRACK = """
-from datetime import timedelta
-from abscli import Result, per_key
-
+TRACK = silent.track(60) + """
 @per_key({"key": "string", "n": "int64", "silent_since": "timestamp"})
-def track(key, row, state, timer):
-    if row is None:
-        return Result(None, [{**key, "n": state["n"], "silent_since": state["last_at"]}])
-    n = 1 if state is None else state["n"] + 1
-    return Result({"n": n, "last_at": row["at"]}, timer=row["at"] + timedelta(seconds=60))
+def track_even(key, row, state, timer):
+    if row is None and state["n"] % 2:
+        raise ValueError("an odd number")
+    return track.__wrapped__(key, row, state, timer)
 """
-KEEPING = Keeping((("n", "int64"), ("last_at", "timestamp")), "at")
 
 
 def alarms(folder: Path, *, files: int = 120) -> Topology:
@@ -55,30 +51,39 @@ def alarms(folder: Path, *, files: int = 120) -> Topology:
     (folder / "silent.py").write_text(TRACK)
     topology = in_event_time(fan(), folder)
     rows, same, _, out = topology.operators
-    track = operator("track", Kind.PROCESS, 2, key=("key",), function="silent:track", keeping=KEEPING)
+    track = operator("track", Kind.PROCESS, 2, key=("key",), function="silent:track", keeping=silent.KEEPING)
     edges = (topology.edges[0], Edge("same", "track", topology.edges[1].partition, ("key",)),
              Edge("track", "out", REBALANCE))  # fmt: skip
     return Topology("alarms", (rows, same, track, msgspec.structs.replace(out, parallelism=1)), edges)
 
 
-def expected(folder: Path) -> Counter[str]:
-    """By a dict, over all rows in the order of time."""
+def expected(folder: Path, *, even: bool = False) -> tuple[Counter[str], Counter[str]]:
+    """By a dict, over all rows in the order of time: alarms, and the keys of timers that fail. even: those do that
+    come after an odd number of rows, and the key is kept."""
     kept: dict[str, tuple[int, datetime]] = {}
+    silent: set[str] = set()
     shown: Counter[str] = Counter()
+    failed: Counter[str] = Counter()
 
-    def show(key: str) -> None:
-        n, last = kept.pop(key)
-        shown[f"{key} {n} {last.isoformat()}"] += 1
+    def fire(key: str) -> None:
+        n, last = kept[key]
+        if even and n % 2:
+            silent.add(key)
+            failed[key] += 1
+        else:
+            shown[f"{key} {n} {last.isoformat()}"] += 1
+            del kept[key]
 
     for path in sorted((folder / "in").iterdir()):
         for row in map(json.loads, path.read_text().splitlines()):
             key, at = row["key"], datetime.fromisoformat(row["at"])
-            if key in kept and kept[key][1] + SILENT <= at:
-                show(key)
+            if key in kept and key not in silent and kept[key][1] + SILENT <= at:
+                fire(key)
+            silent.discard(key)
             kept[key] = (kept[key][0] + 1 if key in kept else 1, at)
-    for key in list(kept):
-        show(key)
-    return shown
+    for key in [key for key in kept if key not in silent]:
+        fire(key)
+    return shown, failed
 
 
 def shown(folder: Path) -> Counter[str]:
@@ -109,15 +114,34 @@ def test_a_worker_is_lost_while_timers_wait_and_every_alarm_comes_once(tmp_path:
     topology = alarms(tmp_path)
     _, (recovery,) = survive(topology, tmp_path, inline(tmp_path, **local), [(after(2, open_epoch=True), [lost])])
     check_alone(recovery, topology, lost)
-    assert shown(tmp_path) == expected(tmp_path)
+    assert shown(tmp_path) == expected(tmp_path)[0]
     assert store(tmp_path).manifest(store(tmp_path).latest() or 0).state_rows == 0, "all are forgotten"
+
+
+@pytest.mark.minutes
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_timer_that_fails_is_a_dead_letter_once_though_a_worker_is_lost(tmp_path: Path, lost: int) -> None:
+    topology = alarms(tmp_path)
+    rows, same, track, out = topology.operators
+    track = msgspec.structs.replace(track, function="silent:track_even", on_error=DeadLetter("dead"))
+    topology = msgspec.structs.replace(topology, operators=(rows, same, track, out))
+    outcome, (recovery,) = survive(
+        topology, tmp_path, inline(tmp_path, **local), [(after(2, open_epoch=True), [lost])]
+    )  # fmt: skip
+    check_alone(recovery, topology, lost)
+    lines = [line for part in (tmp_path / "dead").glob("part-*.jsonl") for line in part.read_text().splitlines()]
+    letters = Counter(json.loads(json.loads(line)["record"])["key"] for line in lines)
+    alarms_wanted, failed = expected(tmp_path, even=True)
+    assert shown(tmp_path) == alarms_wanted
+    assert letters == failed
+    assert outcome.skipped == {"track": failed.total()}
 
 
 @pytest.mark.minutes
 def test_a_python_worker_of_spark_with_timers_gets_sigkill(tmp_path: Path, spark: Any) -> None:
     topology = alarms(tmp_path)
     survive(topology, tmp_path, on_spark(tmp_path, spark, recovery=Scope.LOCAL), [(after(2), [1])])
-    assert shown(tmp_path) == expected(tmp_path)
+    assert shown(tmp_path) == expected(tmp_path)[0]
 
 
 def test_a_stopped_job_goes_on_with_other_tasks_and_all_that_it_keeps_is_shown(
@@ -134,7 +158,7 @@ def test_a_stopped_job_goes_on_with_other_tasks_and_all_that_it_keeps_is_shown(
     assert after == before
     where = tmp_path / STORE
     run(wide, tmp_path, from_epoch=epoch, keep=None, interval=0.05)
-    assert shown(tmp_path) == expected(tmp_path)
+    assert shown(tmp_path) == expected(tmp_path)[0]
     assert run_command("validate", capsys, where)[0] == 0
     (kept,) = result_of("state", capsys, f"{where}@{stopped}", "track", "--limit", "1")["rows"]
     assert {"key", "n", "last_at"} <= kept.keys()

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -365,4 +366,47 @@ def test_what_cannot_be_of_a_topic_is_said_before_a_broker_is_asked(tmp_path: Pa
         "source text: two columns are called 'value'",
         "operator typed: unknown type 'uuid' of column 'id'",
         "operator late: no column 'id' for event time in what it reads",
+    ]
+
+
+CATALOGS = """version: 1
+job: catalogs
+operators:
+  rows: {source: {type: generate, rows: 3, columns: {id: row}}}
+  nowhere: {from: rows, sink: {type: iceberg, table: a.t}}
+  in_a_bucket: {from: rows, sink: {type: iceberg, table: a.t, warehouse: "s3://lake"}}
+  relative: {from: rows, sink: {type: iceberg, table: a.t, uri: "sqlite:///catalog.db"}}
+  lake: {from: rows, sink: {type: iceberg, table: a.t, warehouse: lake}}
+  again: {from: rows, sink: {type: iceberg, table: a.t, warehouse: lake}}
+"""
+
+
+def test_a_table_without_a_catalog_is_said(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(CATALOGS)
+    assert [place.partition(": ")[2] for place in places(tmp_path / "job.yaml")] == [
+        "sink nowhere has no catalog: nothing says where its table is",
+        "sink in_a_bucket has warehouse s3://lake alone, which is no folder: nothing says where its table is",
+        "sink relative: 'sqlite:///catalog.db' would be another file for each folder that the job is started from",
+        "sinks lake and again both write to table a.t",
+    ]
+
+
+LAKES = """version: 1
+job: lakes
+operators:
+  rows: {source: {type: generate, rows: 3, columns: {id: row}}}
+  ice: {from: rows, sink: {type: iceberg, table: a.t, warehouse: lake}}
+  delta: {from: rows, sink: {type: delta, path: out}}
+"""
+
+
+def test_a_package_that_is_not_installed_is_named_with_its_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "job.yaml").write_text(LAKES)
+    for package in ("pyiceberg", "deltalake"):
+        monkeypatch.setitem(sys.modules, package, None)
+    assert [place.partition(": ")[2] for place in places(tmp_path / "job.yaml")] == [
+        "sink ice writes to Iceberg, and pyiceberg is not installed",
+        "sink delta writes to Delta Lake, and deltalake is not installed",
     ]

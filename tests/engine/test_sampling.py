@@ -12,6 +12,7 @@ from abscli.engine import sampling
 from abscli.engine.errors import JobFailed
 from abscli.engine.sampling import Sampled, sample_of
 from abscli.text.cells import cells
+from abscli.text.sample import sample_text
 from formats.job.file import parse_topology
 from formats.job.model import Topology
 from tests.engine.test_on_error import JOB, write
@@ -76,6 +77,28 @@ def test_records_that_are_left_out_are_shown(tmp_path: Path) -> None:
     assert shown["halve"].failure is not None
     assert shown["halve"].failure["record"] == '{"id":7,"v":0}'
     assert not (tmp_path / "dead").exists()
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [(1, "event time has come to 2026-01-01T02:46:30.000Z in what was read: what it waits for is later"),
+     (2, "no event time yet: it begins when every file of a source has")],
+)  # fmt: skip
+def test_a_window_without_a_row_says_how_far_event_time_has_come(
+    tmp_path: Path, files: int, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampling, "MOST_READ", 1000)
+    for number in range(files):
+        times = (f"2026-01-01T{row // 360:02}:{row // 6 % 60:02}:{row % 6 * 10:02}" for row in range(2000))
+        (tmp_path / f"{number}.csv").write_text("at\n" + "".join(f"{time}\n" for time in times))
+    (tmp_path / "job.yaml").write_text(
+        "version: 1\njob: windows\noperators:\n"
+        "  rows: {source: {type: csv, path: '*.csv', schema: {at: timestamp}, event_time: {column: at}}}\n"
+        "  busy: {from: rows, window: {time: at, tumbling: 24h}, reduce: {key: [at], n: {count: '*'}}}\n"
+        "  out: {from: busy, sink: {type: jsonl, path: out}}\n"
+    )
+    text = sample_text(sample_of(parse_topology(tmp_path / "job.yaml"), str(tmp_path), 5), width=100)
+    assert f"busy (reduce): emitted 0 rows\n    {told}" in text
 
 
 def test_an_error_is_shown_where_it_came_and_ends_the_command_as_the_run(

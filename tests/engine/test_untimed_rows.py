@@ -11,14 +11,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from abscli import try_job
 from abscli.engine.failures import Failures
 from abscli.engine.job import JobOptions, Outcome, run_job
-from abscli.engine.operators.making import make_operator
+from abscli.engine.operators.making import MakeState, in_memory, keyed_by, make_operator
 from abscli.engine.sources.files import line_files
+from abscli.engine.state.bounded_state import BoundedState
+from abscli.engine.state.memory import StateMemory
 from formats.ids import TaskId
 from formats.job.file import parse_topology
 from formats.job.model import Aggregate, Aggregation, Emit, Kind, Operator, Topology, Window, WindowKind
@@ -66,9 +68,9 @@ WINDOWS = {
 
 
 def windowed(
-    rows: list[tuple[str, int | None, int]], kind: str, sizes: list[int]
+    rows: list[tuple[str, int | None, int]], kind: str, sizes: list[int], limit: int | None = None
 ) -> tuple[dict[tuple[str, int], tuple[int, int]], list[int]]:
-    """By key and start in minutes the sum and the count, and the numbers of rows that failed."""
+    """By key and start in minutes the sum and the count, and the numbers of rows that failed. limit: of memory."""
     aggregates = (Aggregate("v", Aggregation.SUM, "v"), Aggregate("n", Aggregation.COUNT, "*"))
     operator = Operator(
         "sums", Kind.REDUCE, 1, 8, key=("k",), aggregates=aggregates, emit=Emit.EPOCH, window=WINDOWS[kind],
@@ -76,14 +78,18 @@ def windowed(
     )  # fmt: skip
     kept = Kept()
     failures = Failures(TaskId("sums", 0), kept)
-    reduce = make_operator(operator, TaskId("sums", 0), ".", failures=failures)
+    make_state: MakeState = in_memory
+    if limit is not None:
+        key, expires = keyed_by(operator)
+        make_state = lambda _: BoundedState(key, 8, StateMemory(limit), 3, expires=expires)  # noqa: E731
+    reduce = make_operator(operator, TaskId("sums", 0), ".", make_state, failures)
     timed = [{"k": k, "at": None if minute is None else minute * MINUTE, "v": v} for k, minute, v in rows]
     batch = pa.RecordBatch.from_pylist(timed, TIMED)
     first, last = 0, {}
     for size in [*sizes, len(rows)]:
-        if first < len(rows):
-            assert reduce.process(batch.slice(first, size), first + 1) is None
-        failures.put()
+        with failures.during(1):
+            if first < len(rows):
+                assert reduce.process(batch.slice(first, size), first + 1) is None
         first += min(size, len(rows) - first)
         list(reduce.flush(0))
     for output in reduce.flush(END):
@@ -124,6 +130,34 @@ def test_a_row_that_fails_in_one_of_its_windows_is_in_none(
     assert windowed(rows, kind, sizes) == (sums, failing)
 
 
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("ab"), st.integers(0, 60), st.sampled_from([BIG, -BIG, 1])), min_size=1, max_size=30
+    ),
+    st.lists(st.integers(1, 9), max_size=9),
+    st.sampled_from([None, 1]),
+)  # fmt: skip
+@example([("a", 1, BIG), ("a", 3, -BIG), ("a", 2, BIG)], [], None)  # in order of time a sum leaves 64 bits on the way
+@example([("a", 1, BIG), ("a", 30, BIG), ("a", 11, -BIG), ("a", 21, -BIG)], [3, 1], 1)
+def test_a_row_that_is_too_much_for_a_session_does_not_join_its_neighbours(
+    rows: list[tuple[str, int, int]], sizes: list[int], limit: int | None
+) -> None:
+    sessions: dict[str, list[list[tuple[int, int]]]] = {"a": [], "b": []}
+    failing = []
+    for number, (key, minute, v) in enumerate(rows, 1):
+        near = [one for one in sessions[key] if any(abs(minute - other) <= 10 for other, _ in one)]
+        whole = [(minute, v), *(row for one in near for row in one)]
+        if -(2**63) <= sum(v for _, v in whole) < 2**63:
+            sessions[key] = [one for one in sessions[key] if one not in near] + [whole]
+        else:
+            failing.append(number)
+    wanted = {
+        (key, min(minute for minute, _ in one)): (sum(v for _, v in one), len(one))
+        for key, several in sessions.items() for one in several
+    }  # fmt: skip
+    assert windowed(rows, "session", sizes, limit) == (wanted, failing)
+
+
 def test_a_row_without_a_time_is_in_no_session() -> None:
     rows = [("a", 1, 3), ("a", None, 7), ("a", 4, 5), ("b", None, 1), ("a", 30, 2)]
     assert windowed(rows, "session", [2]) == ({("a", 1): (8, 2), ("a", 30): (2, 1)}, [2, 4])
@@ -147,7 +181,7 @@ operators:
     on_error: {dead_letter: DEAD/windows}
   sessions:
     from: rows
-    reduce: {key: [k], n: {count: "*"}}
+    reduce: {key: [k], v: {sum: v}, n: {count: "*"}}
     window: {time: at, session: 2m}
     on_error: {dead_letter: DEAD/sessions}
   kept:
@@ -238,9 +272,9 @@ def test_a_job_that_is_killed_writes_each_once(tmp_path: Path) -> None:
     ]  # fmt: skip
     trial = try_job(tmp_path / "job.yaml", {"rows": rows, "others": rows}, kills=3)
     failed = {id: sorted(json.loads(row["record"]).get("n") or 0 for row in trial[id]) for id in OF_POISONED}
-    assert failed["windows"] == [7, 11, 14, 21, 28]
+    assert failed["windows"] == failed["sessions"] == [7, 11, 14, 21, 28]
     assert failed["pairs"] == [0, 0, 0, 0, 7, 14, 21, 28]
-    assert failed["sessions"] == failed["kept"] == failed["once"] == [7, 14, 21, 28]
+    assert failed["kept"] == failed["once"] == [7, 14, 21, 28]
 
 
 def in_bucket(place: str) -> list[dict[str, Any]]:

@@ -17,10 +17,9 @@ from tests.support.jobs.lines import (
     Lines,
     copy_while_it_changes,
     in_a_process,
-    is_stopped,
     killed,
     restore_to,
-    wait_for,
+    wait_until_stopped,
 )
 
 
@@ -105,7 +104,7 @@ def test_two_processes_on_one_empty_sink_are_one_job_and_one_refusal(lines: Line
     """Real processes, started at once; the first one that has the sink stops itself, so that both are there."""
     first = in_a_process(lines, "manifest", 1, signal.SIGSTOP)
     try:
-        wait_for(lambda: is_stopped(first), first)
+        wait_until_stopped(first)
         with pytest.raises(StoreInUse, match=f"process {first.pid} "):
             lines.run("b")
     finally:

@@ -20,7 +20,7 @@ from formats.native import claims
 from formats.native.evidence import open_for_validation
 from formats.native.probe import Prober
 from formats.storage import objects, open_writable
-from tests.support.jobs.lines import Gate, Lines, in_a_process, is_stopped, killed, restore_to, topology, wait_for
+from tests.support.jobs.lines import Gate, Lines, in_a_process, killed, restore_to, topology, wait_until_stopped
 from tests.support.objects.fixtures import SERVERS, Servers, use
 from tests.support.objects.places import bucket_place
 from tests.support.objects.proxy import proxy_to
@@ -90,7 +90,7 @@ def test_an_owner_that_was_stopped_and_overtaken_completes_and_shows_nothing(
     let go of as an expired lease of NFS lets go of it.)"""
     stale = in_a_process(lines, where, 3, signal.SIGSTOP, store=any_bucket)
     try:
-        wait_for(lambda: is_stopped(stale), stale)
+        wait_until_stopped(stale)
         lock = lines.folder / "out" / ".abs-sink" / "lock"
         lock.rename(lock.with_name("lock-of-old"))
         before = lines.complete(any_bucket)

@@ -20,7 +20,7 @@ from formats.native import layout
 from formats.native.evidence import open_for_validation
 from formats.native.probe import Prober
 from formats.native.sink import CLAIMS
-from tests.support.jobs.lines import Lines, in_a_process, is_stopped, topology, wait_for
+from tests.support.jobs.lines import Lines, in_a_process, topology, wait_until_stopped
 
 
 @pytest.mark.parametrize("where", ["manifest", "reveal"])
@@ -28,7 +28,7 @@ def test_an_owner_that_was_stopped_and_has_lost_its_locks_completes_and_shows_no
     """What an expired lease of NFS does to the locks: the files that they are on are other ones."""
     stale = in_a_process(lines, where, 3, signal.SIGSTOP)
     try:
-        wait_for(lambda: is_stopped(stale), stale)
+        wait_until_stopped(stale)
         for lock in (lines.folder / "a" / layout.LOCK, lines.folder / "out" / ".abs-sink" / "lock"):
             lock.rename(lock.with_name("lock-of-old"))
         before = lines.complete()

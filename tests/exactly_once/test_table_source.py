@@ -22,6 +22,7 @@ import pytest
 from formats.native.store import NativeStore
 from formats.storage import open_writable
 from tests.support.postgres import Postgres, execute, postgres
+from tests.support.waiting import wait_for
 
 SECONDS = 120.0
 runs: list[Run] = []
@@ -87,11 +88,7 @@ class Run:
         return (self.folder / "errors").read_text()
 
     def until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + SECONDS
-        while not condition():
-            assert self.process.poll() is None, self.text()
-            assert time.monotonic() < deadline, self.text()
-            time.sleep(0.02)
+        wait_for(condition, self.process, self.text, seconds=SECONDS)
 
 
 class Writers:

@@ -104,6 +104,7 @@ KIND_EXAMPLES: dict[Kind, list[Any]] = {
                 {"type": "postgres", "table": "t", "schema": "s", "service": "d", "mode": "two-phase"},
                 {"type": "postgres", "table": "t", "mode": "upsert", "key": ["a", "b"]},
                 {"type": "stdout"}, {"type": "stdout", "row_id": "id"}, {"type": "delta", "path": "p"},
+                {"type": "iceberg", "table": "a.b.t", "catalog": "c", "uri": "http://h/x", "warehouse": "s3://b/w"},
                 {"type": "kafka", "brokers": "h:9092", "topic": "t", "key": "a", "config": "c"}],
     Kind.MAP: ["f", "m.n:f"],
     Kind.FILTER: ["f"],

@@ -68,7 +68,7 @@ def test_every_system_has_its_folder_and_its_tests() -> None:
 
 @pytest.mark.parametrize(
     "question",
-    ["check", "diff", "plan", "recovery", "restore", "system", "text_inspect", "text_plan", "verdict"],
+    ["check", "diff", "plan", "recovery", "restore", "system", "text/inspect", "text/plan", "verdict"],
 )
 def test_each_system_answers_a_question_in_a_file_of_the_same_name(question: str) -> None:
     for folder in FOLDERS.values():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,20 @@ def test_rows_stand_in_for_files_of_other_kinds() -> None:
     rows = [{"word": word} for word in "abcdef"]
     shown = job.test({"csv": rows, "parquet": rows}, timeout=PATIENCE)
     assert [sorted(row["word"] for row in sink) for sink in shown.values()] == [list("abcdef")] * 2
+
+
+def test_a_key_is_forgotten_at_the_same_rows_whenever_epochs_end() -> None:
+    """Times may be given as what they are."""
+    job = Job("once", parallelism=1)
+    visits = job.jsonl("nowhere", schema={"user": "string", "at": "timestamp"}, event_time="at", id="visits")
+    visits.group_by("user").ttl("at", "10m").distinct().to_jsonl("out/new", id="new")
+    visits.group_by("user").ttl("at", "10m").agg(n=count()).to_jsonl("out/counts", id="counts")
+    visits.group_by("user").ttl("at", "10m").agg(n=count(), emit="record", id="each").to_jsonl("out/each", id="all")
+    minutes = [0, 5, 14, 24, 30, 45, 55, 56, 57, 58]
+    rows = [{"user": user, "at": datetime(2026, 1, 1, 0, minute)} for minute in minutes for user in "ab"]
+    shown = job.test({"visits": rows}, timeout=PATIENCE)
+    assert [row["at"][14:16] for row in shown["new"] if row["user"] == "a"] == ["00", "24", "45", "55"]
+    assert [{row["user"]: row["n"] for row in shown[sink]} for sink in ("counts", "all")] == [{"a": 4, "b": 4}] * 2
 
 
 def test_a_loop_comes_to_the_same_pairs() -> None:
@@ -133,6 +148,14 @@ def test_a_function_that_looks_at_its_batch_is_caught_without_a_kill() -> None:
     with pytest.raises(AssertionError, match="each row's output must depend on that row alone") as caught:
         job.test({"lines": LINES}, timeout=PATIENCE)
     assert "without a kill (+)" in str(caught.value)
+
+
+def test_a_job_that_goes_by_the_order_of_rows_is_told_that_its_source_has_none() -> None:
+    job = Job("ordered", parallelism=2)
+    rows = job.jsonl("nowhere", schema={"k": "string", "n": "int64"}, id="rows")
+    rows.group_by("k").agg(n=col("n").collect(400), id="listed").to_jsonl("out")
+    with pytest.raises(AssertionError, match=r"listed may see the rows of a key in another order, .* parallelism 1"):
+        job.test({"rows": [{"k": "a", "n": n} for n in range(400)]}, timeout=PATIENCE)
 
 
 def test_a_function_that_raises_is_said_as_in_a_run() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from abscli.stores.native.text_plan import next_command, plan_text
+from abscli.stores.native.text.plan import next_command, plan_text
 from formats.native.plan import Cost, DedupRow, NativePlan, PlanKind, RepeatRow, ReplayLog, RestartRow, Rewind
 from formats.plan import PinnedFile, Plan, Skipped
 

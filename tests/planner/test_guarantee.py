@@ -119,6 +119,8 @@ def test_a_function_that_is_not_deterministic_is_named_and_every_record_counts_o
         (WIDE + counts("first: line", ", ordered_output: true"), False),
         (WIDE + counts("top_n: line, n: 3"), False),
         (WIDE + counts("max: line"), False),
+        (WIDE + counts("max: line", ", ttl: {time: at, after: 1h}"), True),
+        (WIDE + counts("max: line", ", ttl: {time: line, after: 1h}"), False),
         (LINES + "  f: {from: lines, map: 'm:f', deterministic: false}\n" + counts("last: line", "", "f"), True),
     ],
 )

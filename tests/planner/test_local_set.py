@@ -11,7 +11,7 @@ from abscli.planner.local_set import AGAIN, LocalSet, local_set, restart_set
 from abscli.planner.plan import plan_partial
 from abscli.planner.ranges import Ranges
 from abscli.stores.native.plan import plan_graph
-from abscli.stores.native.text_plan import next_command
+from abscli.stores.native.text.plan import next_command
 from formats.ids import ChannelId, TaskId
 from formats.job.model import Edge, Kind, Operator, Partition, Topology
 from tests.planner.test_recovery_set import Task, channels_of, job, op, tasks_of, topologies

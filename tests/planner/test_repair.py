@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from abscli.graph.backedges import back_edges
 from abscli.planner.repair import cut_of, repair_set, settled_contents
 from formats.ids import ChannelId, TaskId
-from formats.job.model import Aggregate, Aggregation, Edge, Emit, Kind, Partition, Topology
+from formats.job.model import Aggregate, Aggregation, Edge, Emit, Kind, Partition, Topology, Ttl
 from formats.native.facts import LogFacts, PartFacts, header
 from formats.view import Position
 from tests.support.jobs.small import FORWARD, HASH, REBALANCE, operator, reach, word_count
@@ -134,6 +134,22 @@ def test_values_that_depend_on_the_order_of_rows_are_settled_where_there_is_one_
     everything = {"lines", "words", "counts", "out"}
     in_order = function in {Aggregation.FIRST, Aggregation.LAST, Aggregation.COLLECT}
     assert settled(job(2)) == ({"lines", "words"} if in_order else everything)
+    assert settled(job(1)) == everything
+
+
+@pytest.mark.parametrize(("time", "forgets"), [("at", True), ("word", False)])
+def test_counts_of_keys_that_are_forgotten_are_settled_where_there_is_one_order(time: str, forgets: bool) -> None:
+    """When a row finds its key forgotten hangs on which came before; where the time is of the key no row does."""
+
+    def job(parallelism: int) -> Topology:
+        operators = [
+            msgspec.structs.replace(op, ttl=Ttl(time, 10)) if op.id == "counts" else op
+            for op in word_count(parallelism).operators
+        ]
+        return msgspec.structs.replace(word_count(parallelism), operators=tuple(operators))
+
+    everything = {"lines", "words", "counts", "out"}
+    assert settled(job(2)) == ({"lines", "words"} if forgets else everything)
     assert settled(job(1)) == everything
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from abscli.cli.main import main
-from abscli.stores.spark.text_inspect import ddl
+from abscli.stores.spark.text.inspect import ddl
 from tests.support.schemas import checked
 from tests.support.spark.data import Case, copy_of, unpack
 

@@ -13,7 +13,7 @@ import pytest
 from abscli.stores.reasons import NoPlan
 from abscli.stores.spark.plan import plan_spark
 from abscli.stores.spark.restore import check_plan, restore
-from abscli.stores.spark.text_plan import plan_text
+from abscli.stores.spark.text.plan import plan_text
 from formats.errors import StalePlan
 from formats.plan import Plan
 from formats.spark.plan import SparkPlan

@@ -5,8 +5,6 @@ from __future__ import annotations
 import selectors
 import socket
 import threading
-import time
-from collections.abc import Callable
 
 import msgspec
 
@@ -82,11 +80,3 @@ def turned_away(sock: socket.socket) -> bool:
         return sock.recv(1) == b""
     except ConnectionResetError:
         return True
-
-
-def until(fact: Callable[[], object]) -> None:
-    """Wait for a fact."""
-    limit = time.monotonic() + 60
-    while not fact():
-        assert time.monotonic() < limit
-        time.sleep(0.01)

@@ -6,7 +6,6 @@ import base64
 import contextlib
 import shutil
 import signal
-import socket
 import subprocess
 import time
 import uuid
@@ -18,6 +17,8 @@ import pytest
 
 from tests.support.java import QUICK
 from tests.support.maven import jars
+from tests.support.objects.servers import free_port
+from tests.support.waiting import wait_for
 
 VERSION = "3.9.2"
 """Also the version of Kafka's client in Spark's connector."""
@@ -55,13 +56,13 @@ class Broker:
     def start(self) -> None:
         """Until it answers."""
         self._process = self._begin()
-        deadline = time.monotonic() + SECONDS
-        while True:
-            with contextlib.suppress(Exception):
-                self.admin.list_topics(timeout=1)
-                return
-            assert self._process.poll() is None, self._output.read_text()[-2000:]
-            assert time.monotonic() < deadline, self._output.read_text()[-2000:]
+        wait_for(self._answers, self._process, lambda: self._output.read_text()[-2000:], seconds=SECONDS)
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(Exception):
+            self.admin.list_topics(timeout=1)
+            return True
+        return False
 
     def kill(self) -> None:
         """By SIGKILL."""
@@ -83,18 +84,18 @@ class Broker:
         from confluent_kafka.admin import NewTopic
 
         self._done(self.admin.create_topics([NewTopic(topic, partitions, 1)]))
-        _until(lambda: topic in self.admin.list_topics(timeout=SECONDS).topics)
+        wait_for(lambda: topic in self.admin.list_topics(timeout=SECONDS).topics)
 
     def remove(self, topic: str) -> None:
         self._done(self.admin.delete_topics([topic]))
-        _until(lambda: topic not in self.admin.list_topics(timeout=SECONDS).topics)
+        wait_for(lambda: topic not in self.admin.list_topics(timeout=SECONDS).topics)
 
     def widen(self, topic: str, partitions: int) -> None:
         from confluent_kafka.admin import NewPartitions
 
         self._done(self.admin.create_partitions([NewPartitions(topic, partitions)]))
         # Until a producer sees it, too: what it sends to a partition that it does not know is lost.
-        _until(lambda: len(self.admin.list_topics(topic, timeout=SECONDS).topics[topic].partitions) == partitions)
+        wait_for(lambda: len(self.admin.list_topics(topic, timeout=SECONDS).topics[topic].partitions) == partitions)
 
     def send(self, topic: str, values: Mapping[int, range]) -> None:
         """Numbers as text, by partition."""
@@ -127,7 +128,7 @@ class Broker:
         self._done(self.admin.incremental_alter_configs([resource]))
         from abscli.stores.kafka import ask
 
-        _until(lambda: all(one.earliest == one.end for one in ask(self.address, [topic], {})[topic].values()))
+        wait_for(lambda: all(one.earliest == one.end for one in ask(self.address, [topic], {})[topic].values()))
 
     def produce(
         self, topic: str, records: Iterable[tuple[int, str | None, str | None]], *, commit: bool | None = None
@@ -196,13 +197,6 @@ def consumed(address: str, topic: str) -> list[Consumed]:
     return sorted(records, key=lambda record: record[0])
 
 
-def _until(holds: Any) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not holds():
-        assert time.monotonic() < deadline, "the broker did not do it in time"
-        time.sleep(0.1)
-
-
 @contextlib.contextmanager
 def running(folder: Path) -> Iterator[Broker]:
     """A broker whose files lie in a folder, until the block ends; skips the test where it cannot be had."""
@@ -210,7 +204,7 @@ def running(folder: Path) -> Iterator[Broker]:
     if shutil.which("java") is None:
         pytest.skip("Java is not there")
     classpath = ":".join(map(str, jars(f"org.apache.kafka:kafka_2.13:{VERSION}")))
-    port, controller = _free(), _free()
+    port, controller = free_port(), free_port()
     config = folder / "server.properties"
     config.write_text(PROPERTIES.format(port=port, controller=controller, folder=folder))
     java = ["java", *QUICK, "-Xmx256m", "-cp", classpath]
@@ -230,9 +224,3 @@ def running(folder: Path) -> Iterator[Broker]:
         yield broker
     finally:
         broker.kill()
-
-
-def _free() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])

@@ -9,8 +9,9 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,24 @@ class Postgres:
     def kill(self) -> None:
         """As when its machine's memory is short: SIGKILL, and nothing is told to anybody."""
         self._end(signal.SIGKILL)
+
+    @contextlib.contextmanager
+    def restarting(self, *epochs: int) -> Iterator[Callable[[int], None]]:
+        """What is to be told the epochs of a job: at each of these the server is killed, and starts again meanwhile."""
+        restarts: list[threading.Thread] = []
+
+        def at(epoch: int) -> None:
+            if epoch in epochs:
+                self.kill()
+                restarts.append(threading.Thread(target=self.start))
+                restarts[-1].start()
+
+        try:
+            yield at
+        finally:
+            for restart in restarts:
+                restart.join()
+        assert len(restarts) == len(epochs), f"killed {len(restarts)} times"
 
     def stop(self) -> None:
         """End it at once, in order."""

@@ -243,6 +243,14 @@ def test_labels_of_events_do_not_cover_each_other() -> None:
             assert abs(y - other_y) > 11 or abs(other_x - x) >= wide
 
 
+def test_the_words_of_a_copy_stand_beside_the_line_of_its_cut() -> None:
+    root = ElementTree.fromstring(spacetime_svg(TOKEN))
+    words = [float(text.get("x") or 0) for text in root.iter(f"{SVG}text") if "into copy 1" in (text.text or "")]
+    (cut,) = cuts(TOKEN, laid_out(TOKEN, 100))
+    assert len(words) == len(cut.places) == 2
+    assert all(begin > x + 5 for begin, x in zip(sorted(words), sorted(x for x, _ in cut.places), strict=True))
+
+
 def test_what_is_not_received_is_named() -> None:
     assert "not received: w, lines/0 to words/1, sent at 12" in spacetime_text(ORPHAN)
     assert "sent at step 12, not received" in spacetime_svg(ORPHAN)

@@ -281,13 +281,13 @@ class Status(msgspec.Struct, frozen=True, tag=True):
 
     records: rows that sources of this worker have read since the job began.
     circulating: bytes on back edges.
-    silent: source tasks whose input does not answer, with the seconds since it has, and why.
+    held_up: source tasks that wait for what is outside of the job, for how many seconds by now, and why.
     """
 
     worker: int
     records: int
     circulating: int
-    silent: tuple[tuple[TaskId, float, str], ...] = ()
+    held_up: tuple[tuple[TaskId, float, str], ...] = ()
 
 
 class Lag(msgspec.Struct, frozen=True):

@@ -57,7 +57,7 @@ class Repeating:
         except Differs as error:
             self._differ(str(error))
             return False
-        if busy or (task.source is not None and task.source.silence is not None):
+        if busy or (task.source is not None and task.source.held_up is not None):
             self._at = time.monotonic()
         if not task.repeats:
             self.ended(task)

@@ -24,8 +24,9 @@ from abscli.engine.state.aggregates import (
     running,
     shown,
 )
+from abscli.engine.state.contract import State
 from abscli.engine.state.key_table import Located, Slots
-from abscli.engine.state.keyed_state import KeyedState, Rows, State
+from abscli.engine.state.keyed_state import KeyedState, Rows
 from abscli.engine.state.list_column import ListColumn
 from formats.ids import TaskId
 from formats.job.model import Aggregation, Operator
@@ -35,11 +36,15 @@ Column = ValueColumn | ListColumn
 
 
 class Accumulating:
-    """The aggregates of one task. needed: the columns of its input that they are made of."""
+    """The aggregates of one task. needed: the columns of its input that they are made of.
 
-    def __init__(self, operator: Operator, task: TaskId) -> None:
+    wraps: sums go around the ends of 64 bits in silence, since its caller sees to it that they come back.
+    """
+
+    def __init__(self, operator: Operator, task: TaskId, *, wraps: bool = False) -> None:
         self._operator = operator
         self._task = task
+        self._wraps = wraps
         self._kept = [(output.name, one) for output in operator.aggregates for one in accumulators(output)]
         self._are_kept = all(output.state == (output.name,) for output in operator.aggregates)
         self.needed = tuple(dict.fromkeys(name for _, one in self._kept for name in one.columns))
@@ -54,19 +59,24 @@ class Accumulating:
         with self._overflow(rows):
             for one, values, column in self._accumulators(state, rows.batch):
                 before = self._before(one.function, column, located)
-                column.put(located.slots, merged(one.function, values, located.groups, before, one.limit))
+                after = merged(one.function, values, located.groups, before, one.limit, wraps=self._wraps)
+                column.put(located.slots, after)
 
     def overflowing(
         self, state: KeyedState, rows: Rows, located: Located, records: Slots | None = None
     ) -> list[int]:
         """The rows with which a sum would overflow, given those before them that do not make one. records: as of
         `aggregates.overflowing`."""
-        sums = [
-            (values.cast(pa.int64()), column.take(located.slots))
-            for one, values, column in self._accumulators(state, rows.batch)
+        sums = [(values, column.take(located.slots)) for values, column in self.sums(state, rows.batch)]
+        return overflowing(sums, located.groups, records) if sums else []
+
+    def sums(self, state: KeyedState, batch: pa.RecordBatch) -> list[tuple[pa.Int64Array, Column]]:
+        """Of whole numbers: what comes to them, and where they are kept."""
+        return [
+            (values.cast(pa.int64()), column)
+            for one, values, column in self._accumulators(state, batch)
             if one.function == Aggregation.SUM and values is not None and pa.types.is_int64(column.type)
         ]
-        return overflowing(sums, located.groups, records) if sums else []
 
     def add_one_by_one(self, state: KeyedState, rows: Rows, located: Located) -> dict[str, pa.Array]:
         """As `add`; what is shown behind each row."""
@@ -97,7 +107,8 @@ class Accumulating:
             for number in range(1, int(rank.max()) + 1):
                 rows = np.flatnonzero(rank == number)
                 places = np.unique(groups[order], return_inverse=True)[1][rows]
-                joined = combined(one.function, total.take(pa.array(places)), values.take(pa.array(rows)), one.limit)
+                sides = total.take(pa.array(places)), values.take(pa.array(rows))
+                joined = combined(one.function, *sides, one.limit, wraps=self._wraps)
                 total = _replaced(total, places, joined)
             column.put(heads, total)
 

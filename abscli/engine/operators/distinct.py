@@ -10,7 +10,8 @@ import pyarrow as pa
 from abscli.engine.failures import Failures
 from abscli.engine.operators.expiry import Expiry
 from abscli.engine.operators.rows import joined, key_columns
-from abscli.engine.state.keyed_state import Rows, State
+from abscli.engine.state.contract import State
+from abscli.engine.state.keyed_state import Rows
 from formats.job.model import Operator
 
 
@@ -30,10 +31,11 @@ class Distinct:
         taken = self._expiry.taken(batch, first, self._failures)
         for state, rows in self.state.divided(taken, key_columns(taken.batch, self.state.key, self._id)):
             located = state.locate(key_columns(rows.batch, state.key, self._id), rows.hashes)
+            places = np.sort(located.first[located.new])
             if self._expiry.columns:
+                places = np.union1d(places, self._expiry.over(state, rows, located))
                 state.touch(located.slots)  # when they are due is part of the state
                 self._expiry.put_off(state, rows, located)
-            places = np.sort(located.first[located.new])
             outputs.append(Rows(rows.batch.take(pa.array(places)), rows.numbers[places]))
         return joined(outputs)
 

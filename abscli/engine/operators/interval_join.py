@@ -23,8 +23,9 @@ from abscli.engine.operators.runnable import EMITTED_ROWS, WithLate
 from abscli.engine.operators.sorted_runs import SortedRuns
 from abscli.engine.operators.windows import Times, with_times
 from abscli.engine.sources.event_times import as_event_times
+from abscli.engine.state.contract import State
 from abscli.engine.state.key_table import KeyIndex, Slots, same
-from abscli.engine.state.keyed_state import REMOVED, KeyedState, Rows, State
+from abscli.engine.state.keyed_state import REMOVED, KeyedState, Rows
 from formats.ids import TaskId
 from formats.job.model import JOIN_NUMBER, JOIN_SIDE, Operator, Side
 from formats.native.hashing import hash_rows

@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from abscli.engine.state.keyed_state import Rows, State
+from abscli.engine.state.contract import State
+from abscli.engine.state.keyed_state import Rows
 from formats.native.state.tables import DUE, KEY_GROUP
 
 

@@ -19,7 +19,8 @@ from abscli.engine.operators.row_wise import RowWise
 from abscli.engine.operators.runnable import Runnable
 from abscli.engine.operators.sessions import Sessions
 from abscli.engine.operators.windowed import Windowed
-from abscli.engine.state.keyed_state import KeyedState, State
+from abscli.engine.state.contract import State
+from abscli.engine.state.keyed_state import KeyedState
 from formats.ids import TaskId
 from formats.job.model import JOIN_NUMBER, JOIN_SIDE, WINDOW_START, Emit, Kind, Operator, Side, WindowKind
 from formats.native.facts import removes_keys
@@ -71,7 +72,7 @@ def make_operator(
             return Reduce(operator, task, make_state(operator), last_out, failures)
         case Kind.PROCESS if operator.key:
             assert operator.function is not None
-            return KeyedProcess(operator, task, make_state(operator), load(operator.function, root))
+            return KeyedProcess(operator, task, make_state(operator), load(operator.function, root), failures)
     raise UsageError(
         f"operator {operator.id} is {operator.kind}: it can be inspected and planned for, not run",
         hint="run knows source, map, filter, flat_map, reduce, distinct, process with a key, join, lookup, union, sink",

@@ -14,8 +14,9 @@ from abscli.engine.operators.last_out import LastOut
 from abscli.engine.operators.rows import columns, joined, key_columns
 from abscli.engine.operators.runnable import EMITTED_ROWS
 from abscli.engine.state.aggregates import Overflow
-from abscli.engine.state.key_table import Located
-from abscli.engine.state.keyed_state import KeyedState, Rows, State
+from abscli.engine.state.contract import State
+from abscli.engine.state.key_table import Located, Slots
+from abscli.engine.state.keyed_state import KeyedState, Rows
 from formats.ids import TaskId
 from formats.job.model import Emit, Operator
 
@@ -45,12 +46,10 @@ class Reduce:
         rows = self._expiry.taken(batch, first, self._failures)
         batch, keys = rows.batch, key_columns(rows.batch, self.state.key, self._operator.id)
         self._aggregates.name_kinds(self.state, batch)
-        if self._operator.emit == Emit.RECORD:
-            each = [self._row_by_row(state, some) for state, some in self.state.divided(rows, keys)]
-            return joined([output for output in each if output is not None])
-        if self._operator.emit == Emit.BATCH:
-            each = [self._changed(state, some) for state, some in self.state.divided(rows, keys)]
-            return joined([output for output in each if output is not None])
+        if self._operator.emit in (Emit.RECORD, Emit.BATCH):
+            put_out = self._row_by_row if self._operator.emit == Emit.RECORD else self._changed
+            divided = self.state.divided(rows, keys)
+            return joined([output for state, some in divided for output in put_out(state, some)])
         columns(batch, self._needed, self._operator.id)
         if self._failures is not None:
             # Whole, and at once: one that fails is a record of this channel, with all of its columns.
@@ -63,48 +62,75 @@ class Reduce:
             self._last_out.settle()
         return None
 
-    def _add(self, state: KeyedState, rows: Rows) -> Located:
-        """Take rows into a state, which has their keys; where it did, of those that it took."""
-        return self._add_located(state, *self._located(state, rows))
+    def _add(self, state: KeyedState, rows: Rows) -> None:
+        """Take rows into a state, which has their keys."""
+        for some, located in self._lives(state, rows):
+            self._add_located(state, some, located)
 
-    def _add_located(self, state: KeyedState, rows: Rows, located: Located) -> Located:
-        if not rows.batch.num_rows:
-            return located
-        older = state.touch(located.slots)
-        if self._last_out is not None and len(older):
-            self._last_out.note(state.table(older))
+    def _add_located(self, state: KeyedState, rows: Rows, located: Located) -> None:
+        self._touch(state, located.slots)
         self._aggregates.add(state, rows, located)
         self._expiry.put_off(state, rows, located)
-        return located
 
-    def _located(self, state: KeyedState, rows: Rows) -> tuple[Rows, Located]:
-        """Rows with the places of their keys, without those that fail: the first row of a key never does."""
-        located = self._aggregates.locate(state, rows)
-        if self._failures is None or not len(failing := self._aggregates.overflowing(state, rows, located)):
-            return rows, located
-        for row in failing:
+    def _touch(self, state: KeyedState, slots: Slots) -> None:
+        older = state.touch(slots)
+        if self._last_out is not None and len(older):
+            self._last_out.note(state.table(older))
+
+    def _lives(self, state: KeyedState, rows: Rows) -> Iterator[tuple[Rows, Located]]:
+        """Rows with the places of their keys, without those that fail: the first row of a key never does.
+
+        In parts, each to be taken into the state before the next is asked for: a row that comes when the time of its
+        key is over is of the next part, and the key is forgotten before.
+        """
+        while rows.batch.num_rows:
+            located = self._aggregates.locate(state, rows)
+            over = self._expiry.over(state, rows, located)
+            part, rest = rows, None
+            if len(over):
+                end = np.full(len(located.slots), rows.batch.num_rows)
+                np.minimum.at(end, located.groups[over], over)
+                stays = np.arange(rows.batch.num_rows) < end[located.groups]
+                part, rest = _some(rows, np.flatnonzero(stays)), _some(rows, np.flatnonzero(~stays))
+            taken = located if rest is None else self._aggregates.locate(state, part)
+            if failing := self._failing(state, part, taken):
+                rows = _some(rows, np.flatnonzero(~np.isin(rows.numbers, failing)))
+                continue
+            if part.batch.num_rows:
+                yield part, taken
+            if rest is None:
+                return
+            gone = located.slots[np.unique(located.groups[over])]
+            self._touch(state, gone)
+            state.remove(gone)
+            rows = rest
+
+    def _failing(self, state: KeyedState, rows: Rows, located: Located) -> list[int]:
+        """The numbers of rows that fail, which are told. Where keys are kept for a while only the first of each key:
+        without it others may come when the time of their key is over."""
+        if self._failures is None:
+            return []
+        failing = np.array(self._aggregates.overflowing(state, rows, located), dtype=np.int64)
+        if self._expiry.columns:
+            failing = failing[np.unique(located.groups[failing], return_index=True)[1]]
+        for row in failing.tolist():
             self._failures.add(rows.batch.slice(row, 1), int(rows.numbers[row]), Overflow(row))
-        rest = np.delete(np.arange(rows.batch.num_rows), failing)
-        rows = Rows(rows.batch.take(pa.array(rest)), rows.numbers[rest])
-        return rows, self._aggregates.locate(state, rows)
+        numbers: list[int] = rows.numbers[failing].tolist()
+        return numbers
 
-    def _changed(self, state: KeyedState, rows: Rows) -> Rows | None:
-        rows, located = self._located(state, rows)
-        if not rows.batch.num_rows:
-            return None
-        self._add_located(state, rows, located)
-        table = self._aggregates.shown(state.table(located.slots), state.key)
-        return Rows(table.combine_chunks().to_batches()[0], rows.numbers[located.first])
+    def _changed(self, state: KeyedState, rows: Rows) -> Iterator[Rows]:
+        for some, located in self._lives(state, rows):
+            self._add_located(state, some, located)
+            table = self._aggregates.shown(state.table(located.slots), state.key)
+            yield Rows(table.combine_chunks().to_batches()[0], some.numbers[located.first])
 
-    def _row_by_row(self, state: KeyedState, rows: Rows) -> Rows | None:
-        rows, located = self._located(state, rows)
-        if not rows.batch.num_rows:
-            return None
-        state.touch(located.slots)
-        self._expiry.put_off(state, rows, located)
-        outputs = self._aggregates.add_one_by_one(state, rows, located)
-        keys = key_columns(rows.batch, state.key, self._operator.id)
-        return Rows(pa.record_batch([*keys, *outputs.values()], names=[*state.key, *outputs]), rows.numbers)
+    def _row_by_row(self, state: KeyedState, rows: Rows) -> Iterator[Rows]:
+        for some, located in self._lives(state, rows):
+            state.touch(located.slots)
+            self._expiry.put_off(state, some, located)
+            outputs = self._aggregates.add_one_by_one(state, some, located)
+            keys = key_columns(some.batch, state.key, self._operator.id)
+            yield Rows(pa.record_batch([*keys, *outputs.values()], names=[*state.key, *outputs]), some.numbers)
 
     def flush(self, watermark: int | None) -> Iterator[pa.RecordBatch]:
         assert self.state is not None
@@ -125,3 +151,7 @@ class Reduce:
             self.state.close()
         if self._last_out is not None:
             self._last_out.forget()
+
+
+def _some(rows: Rows, places: Slots) -> Rows:
+    return Rows(rows.batch.take(pa.array(places)), rows.numbers[places])

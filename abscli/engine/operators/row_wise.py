@@ -11,7 +11,7 @@ from abscli.engine.errors import JobFailed
 from abscli.engine.failures import Failures, is_of_record, place_of_error
 from abscli.engine.functions import Function, call, checked
 from abscli.engine.operators.rows import other_columns
-from abscli.engine.state.keyed_state import State
+from abscli.engine.state.contract import State
 from formats.ids import TaskId
 from formats.job.model import Kind, Operator
 

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
-from abscli.engine.state.keyed_state import State
+from abscli.engine.state.contract import State
 from formats.job.model import LATE
 
 

@@ -19,8 +19,8 @@ from abscli.engine.errors import JobFailed
 from abscli.engine.operators.database_table import read_database_table, title_of
 from abscli.engine.operators.join_columns import SUFFIX
 from abscli.engine.operators.rows import columns
+from abscli.engine.state.contract import State
 from abscli.engine.state.key_table import Slots, same
-from abscli.engine.state.keyed_state import State
 from abscli.engine.state.list_column import ranges
 from formats.ids import TaskId
 from formats.job.model import Edge, LookupHow, Operator, Partition, key_group_range

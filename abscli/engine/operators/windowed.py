@@ -19,8 +19,9 @@ from abscli.engine.operators.rows import columns, key_columns
 from abscli.engine.operators.runnable import EMITTED_ROWS, WithLate
 from abscli.engine.operators.windows import Times, moments, put_in_order, windows_of, with_times
 from abscli.engine.state.aggregates import Overflow
+from abscli.engine.state.contract import State
 from abscli.engine.state.key_table import Located, Slots
-from abscli.engine.state.keyed_state import KeyedState, Rows, State
+from abscli.engine.state.keyed_state import KeyedState, Rows
 from formats.ids import TaskId
 from formats.job.model import WINDOW_END, WINDOW_START, Operator
 

@@ -4,12 +4,13 @@ never from a job, and go into no message."""
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from abscli.engine.errors import EngineStopped, UsageError
+from abscli.engine.patience import until_answered
+from formats.errors import Unreachable
 from formats.job.model import Operator
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
     Connection = psycopg.Connection[tuple[object, ...]]
 
-SECONDS = 60.0
-"""How long a server that does not answer is waited for: it may be starting again."""
 T = TypeVar("T")
 _MEANWHILE = {"sink": "what is staged waits for it"}
 
@@ -89,9 +88,20 @@ class Table:
             ) from None
 
     def ask(self, question: Callable[[Connection], T], *, seconds: float | None = None) -> T:
-        """What the database answers on a connection of its own; a question that may be asked again, while it does not
-        answer. EngineStopped when that has lasted too long. seconds: how long, if not `SECONDS`."""
-        return until_it_answers(self, lambda: self._ask(question), seconds=seconds)
+        """What the database answers on a connection of its own, as of `until_answered`."""
+        return self.until_answered(lambda: self._ask(question), seconds=seconds)
+
+    def until_answered(self, ask: Callable[[], T], *, seconds: float | None = None) -> T:
+        """As `patience.until_answered`; EngineStopped where that takes too long."""
+
+        def given_up(error: Unreachable) -> EngineStopped:
+            left = _MEANWHILE.get(self.role, "then go on with --resume")
+            return EngineStopped(
+                f"{self.owner}: the database of {self.title} does not answer: {error.message}",
+                hint=f"start it again; {left}",
+            )
+
+        return until_answered(ask, given_up, seconds=seconds)
 
     def _ask(self, question: Callable[[Connection], T]) -> T:
         def ask(connection: Connection) -> T:
@@ -108,7 +118,7 @@ class Table:
             return question(connection)
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
             if connection.closed or isinstance(error, _going_away()):
-                raise Unreachable(first_line(error)) from None
+                raise Unreachable(first_line(error), path=self.title) from None
             raise
 
     def reach(self) -> Connection:
@@ -119,7 +129,7 @@ class Table:
             import psycopg
 
             if isinstance(error, psycopg.OperationalError):
-                raise Unreachable(first_line(error)) from None
+                raise Unreachable(first_line(error), path=self.title) from None
             raise
 
 
@@ -128,26 +138,6 @@ def identifier(table: Table, name: str) -> sql.Composable:
     from psycopg import sql
 
     return sql.Identifier(table.schema, name) if table.schema else sql.Identifier(name)
-
-
-def until_it_answers(table: Table, question: Callable[[], T], *, seconds: float | None = None) -> T:
-    """What a question comes to that may raise Unreachable, and is asked again then; as of `Table.ask`."""
-    deadline = time.monotonic() + (SECONDS if seconds is None else seconds)
-    while True:
-        try:
-            return question()
-        except Unreachable as error:
-            if time.monotonic() > deadline:
-                left = _MEANWHILE.get(table.role, "then go on with --resume")
-                raise EngineStopped(
-                    f"{table.owner}: the database of {table.title} does not answer: {error}",
-                    hint=f"start it again; {left}",
-                ) from None
-            time.sleep(0.1)
-
-
-class Unreachable(Exception):
-    """The database does not answer, or has gone away in between."""
 
 
 def _going_away() -> tuple[type[Exception], ...]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from abscli.engine.sinks.bucket_sinks import BucketSink
+from abscli.engine.sinks.contract import Sink
 from abscli.engine.sinks.folder_sinks import FolderSink
 from abscli.engine.sinks.places import folder_of
 from abscli.engine.sinks.postgres.sink import PostgresSink
-from abscli.engine.sinks.sink import Sink
 from abscli.engine.sinks.staged.sink import StagedSink
 from abscli.engine.sinks.staged.targets import title_of
 from formats.job.model import Operator

@@ -23,6 +23,7 @@ from abscli.engine.sinks.promises import NO_PROMISES, Promises, read_promises, w
 from abscli.engine.sinks.refusals import parts_missing, way_on
 from abscli.engine.sinks.settling import bring_in, file_by_attempt, put_away_for_good, settle_bucket, show, take_away
 from abscli.engine.sinks.staged.deliveries import Deliveries, DeliveryExamined
+from abscli.engine.sinks.staged.targets import folder_of_target
 from abscli.engine.telemetry.news import StaysWritten
 from abscli.planner.lineage import by_number, lives_of, stretches
 from abscli.planner.settlement import SinkFacts
@@ -74,7 +75,7 @@ class Outputs:
         )
         self._deliveries_examined: list[DeliveryExamined] = []
         self._has_staged = bool(staged)
-        self._in_places = [op for op in staged if "path" in (op.connector or {})]
+        self._places = [(op.id, place) for op in staged if (place := folder_of_target(op, directory)) is not None]
         self._tables_examined: list[TableExamined] = []
         self._has_tables = bool(in_tables)
         self._directory = directory
@@ -102,10 +103,10 @@ class Outputs:
         store: path or URI.
         """
         root = real_place(store)
-        for op in [*self._sinks, *self._in_places]:
-            if f"{real_place(self._folder(op))}/".startswith(f"{root}/"):
+        for operator, place in [*((op.id, self._folder(op)) for op in self._sinks), *self._places]:
+            if f"{real_place(place)}/".startswith(f"{root}/"):
                 raise UsageError(
-                    f"sink {op.id}: {self._folder(op)} lies in the store, {store}",
+                    f"sink {operator}: {place} lies in the store, {store}",
                     hint="give the sink a path outside of it",
                 )
 

@@ -67,7 +67,7 @@ class Source(Protocol):
         split of this number."""
 
     @property
-    def silence(self) -> tuple[float, str] | None:
+    def held_up(self) -> tuple[float, str] | None:
         """Since when (`time.monotonic`) it waits for what is outside of the job, and for what: a server that does not
         answer, or others who hold rows up. None where that is not so. It goes on by itself."""
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from abscli.engine.errors import JobFailed
+from abscli.engine.sources.around import Around
 from abscli.engine.sources.contract import NotYet, Source
 from formats.ids import TaskId
 from formats.job.event_time import EventTime
@@ -36,7 +37,7 @@ def as_event_times(column: pa.Array) -> pa.Array:
     return pc.multiply_checked(numbers, _UNITS[kind.unit])
 
 
-class EventTimes:
+class EventTimes(Around):
     """Another source, whose positions have the latest event time of each split. clock: in seconds."""
 
     def __init__(
@@ -47,7 +48,7 @@ class EventTimes:
         positions: Iterable[Position] | None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._source = source
+        super().__init__(source)
         self._event_time = event_time
         self._task = task
         self._clock = clock
@@ -55,26 +56,6 @@ class EventTimes:
         self._latest = {split.split: split.event_time for split in restored if split.event_time is not None}
         self._records = {split.split: split.records or 0 for split in source.positions}
         self._active = dict.fromkeys(self._records, clock())
-
-    @property
-    def finished(self) -> bool:
-        return self._source.finished
-
-    @property
-    def unread(self) -> Collection[str]:
-        return self._source.unread
-
-    @property
-    def waiting(self) -> Collection[str]:
-        return self._source.waiting
-
-    @property
-    def split(self) -> int:
-        return self._source.split
-
-    @property
-    def connector(self) -> dict[str, str] | None:
-        return self._source.connector
 
     @property
     def positions(self) -> tuple[Position, ...]:
@@ -133,7 +114,7 @@ class EventTimes:
         now = self._clock()
         for split in self._source.unread:
             self._active.setdefault(split, now)  # it has come since
-        if self._source.silence is not None:  # nobody can tell whether there are rows
+        if self._source.held_up is not None:  # nobody can tell whether there are rows
             self._active = dict.fromkeys(self._active, now)
         since = now - self._event_time.idle / 1_000_000
         return {split for split, active in self._active.items() if active <= since}
@@ -179,15 +160,3 @@ class EventTimes:
                 f"task {self._task}: column {name!r} cannot be event time: {error}",
                 hint=f"name its type in the source's schema, such as {{{name}: timestamp}}",
             ) from None
-
-    def close(self) -> None:
-        """As of `Source`."""
-        self._source.close()
-
-    def stop_at(self, offsets: Mapping[str, int] | None = None, *, lines: int | None = None) -> None:
-        """As of `Source`."""
-        self._source.stop_at(offsets, lines=lines)
-
-    @property
-    def silence(self) -> tuple[float, str] | None:
-        return self._source.silence

@@ -89,7 +89,7 @@ class FromSplits(ABC):
     watermark: int | None = None
     waiting: Collection[str] = ()
     split = 0
-    silence: tuple[float, str] | None = None
+    held_up: tuple[float, str] | None = None
 
     def __init__(self, splits: Splits) -> None:
         self.splits = splits

@@ -228,9 +228,12 @@ def running(
     return scanned.take(pa.array(back))
 
 
-def combined(function: Aggregation, left: pa.Array, right: pa.Array, limit: int = LISTED) -> pa.Array:
-    """The value of the rows that two values are of, the left ones first; ArrowInvalid for a sum that overflows."""
-    if function is Aggregation.SUM and pa.types.is_int64(left.type):
+def combined(
+    function: Aggregation, left: pa.Array, right: pa.Array, limit: int = LISTED, *, wraps: bool = False
+) -> pa.Array:
+    """The value of the rows that two values are of, the left ones first; ArrowInvalid for a sum that overflows, unless
+    it `wraps` around."""
+    if not wraps and function is Aggregation.SUM and pa.types.is_int64(left.type):
         pc.add_checked(left, right)
     return _combine(function, left, right, limit)
 
@@ -335,9 +338,11 @@ def overflowing(
 
 
 def merged(
-    function: Aggregation, values: pa.Array | None, groups: Slots, before: pa.Array, limit: int = LISTED
-) -> pa.Array:
-    """Each group's value after a whole batch, given `before`: the last of its `running` values, at hash speed."""
+    function: Aggregation, values: pa.Array | None, groups: Slots, before: pa.Array, limit: int = LISTED, *,
+    wraps: bool = False,
+) -> pa.Array:  # fmt: skip
+    """Each group's value after a whole batch, given `before`: the last of its `running` values, at hash speed. wraps: a
+    sum that leaves 64 bits goes around their ends."""
     kind = before.type
     count = len(before)
     if function == Aggregation.COUNT:
@@ -358,7 +363,7 @@ def merged(
         rows = rows[::-1] if function == Aggregation.FIRST else rows
         place[groups[rows]] = rows  # of several the one that is set last stays
         return _combine(function, before, column.take(pa.array(place, mask=place < 0)), limit)
-    if function == Aggregation.SUM and pa.types.is_int64(kind) and _may_overflow(column, before):
+    if not wraps and function == Aggregation.SUM and pa.types.is_int64(kind) and _may_overflow(column, before):
         # Sums of Arrow wrap around in silence: near the bounds rows are added one by one, and the row is known.
         scan = running(function, values, groups, before)
         last = np.zeros(count, dtype=np.int64)

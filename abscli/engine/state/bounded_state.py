@@ -13,17 +13,16 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
+from abscli.engine.state.copies import Intervals, StateCopy
 from abscli.engine.state.key_table import Slots
 from abscli.engine.state.keyed_state import (
     NEVER,
     UNDUE,
     Add,
-    Intervals,
     KeyedState,
     KeyGroups,
     Kinds,
     Rows,
-    StateCopy,
     T,
     Work,
     key_groups_of,

@@ -10,15 +10,15 @@ key keeps its slot until a complete epoch says that it is gone: until then copie
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from abscli.engine.state.aggregates import ValueColumn, value_column
+from abscli.engine.state.copies import Intervals, StateCopy
 from abscli.engine.state.key_table import KeyIndex, Located, Slots
 from abscli.engine.state.list_column import ListColumn
 from formats.native.hashing import Hashes, hash_rows
@@ -64,102 +64,6 @@ Kinds = dict[str, pa.DataType]
 
 Add = Callable[["KeyedState", Rows], object]
 """Takes rows into a state which has their keys."""
-
-
-class State(Protocol):
-    """The keyed state of a task as its operator and its copies use it, in memory or not.
-
-    keyed_by, key: its key columns.
-    kinds: of its values: the types that came first.
-    """
-
-    keyed_by: StateKey
-    kinds: Kinds
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        """The names of its key columns."""
-
-    @property
-    def rows(self) -> int:
-        """Live keys."""
-
-    def divided(self, rows: Rows, keys: Sequence[pa.Array]) -> Work:
-        """All of the rows, now. keys: their key columns."""
-
-    def gathered(self, rows: Rows, keys: Sequence[pa.Array]) -> Work:
-        """These rows, or some that came earlier: for who puts out nothing before the epoch ends. keys: as above."""
-
-    def changed_now(self, add: Add) -> Iterator[pa.Table]:
-        """The rows that changed since the last copy, in order of key group, then of key, in tables of whole key groups:
-        key group, key columns, values. To be gone through to its end before that copy, and nothing else changes
-        meanwhile.
-
-        add: is given first what was gathered and has not been given out.
-        """
-
-    def due(self, time: int, act: Callable[[KeyedState, Slots], T]) -> Iterator[T]:
-        """What is made of the keys that are due by then, in state that expires: in parts, in order of key group.
-
-        act: is given those of each part, which is in memory for that long, and may change them.
-        """
-
-    def end_interval(self, epoch: int) -> None:
-        """What changes from now on is not in the copy of `epoch`."""
-
-    def copy(self, epoch: int, since: int | None) -> StateCopy | None:
-        """Close the interval that ends with `epoch`, and copy what changed after epoch `since` (None: everything).
-
-        None if nothing did. Epochs are those of this attempt; `since` below them all takes every change so far.
-        """
-
-    def forget(self, complete: int) -> None:
-        """Epoch `complete` and what it refers to hold these changes for good."""
-
-    def load(self, table: pa.Table) -> None:
-        """Take over the rows of a state file; they do not count as changed."""
-
-    def close(self) -> None:
-        """Let go of memory and files."""
-
-
-class Intervals:
-    """The stretches from one copy of a task to the next, numbered from 0. current: no copy has ended it yet."""
-
-    def __init__(self) -> None:
-        self.current = 0
-        self._epochs: dict[int, int] = {}
-
-    def end(self, epoch: int) -> None:
-        """What changes from now on is not in the copy of `epoch`."""
-        self._epochs[self.current] = epoch
-        self.current += 1
-
-    def after(self, epoch: int) -> int:
-        """The first of which the copy of `epoch` has nothing."""
-        return min((number for number, end in self._epochs.items() if end > epoch), default=self.current)
-
-    @property
-    def oldest(self) -> int:
-        """The first that somebody may still ask for."""
-        return min(self._epochs, default=self.current)
-
-    def forget(self, epoch: int) -> None:
-        """Nobody asks for what is after an older epoch any more."""
-        self._epochs = {number: end for number, end in self._epochs.items() if end > epoch}
-
-
-@dataclass(frozen=True, slots=True)
-class StateCopy:
-    """What a copy holds by reference, at least one row. makers: of its tables, each of higher key groups than the one
-    before. in_key_order: of each table the rows are."""
-
-    makers: Sequence[Callable[[], pa.Table]]
-    in_key_order: bool = False
-
-    def tables(self) -> Iterator[pa.Table]:
-        """Its tables (key group, key columns, values), one at a time."""
-        return (make() for make in self.makers)
 
 
 class KeyedState:

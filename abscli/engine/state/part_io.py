@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from abscli.engine.state.keyed_state import StateCopy
+from abscli.engine.state.copies import StateCopy
 from abscli.protocol.schedule import Delta, steps_of
 from formats.ids import ChannelId, TaskId
 from formats.native import layout

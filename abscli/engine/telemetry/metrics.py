@@ -27,8 +27,6 @@ from abscli.engine.telemetry.news import (
     EpochGivenUp,
     FramesLetGo,
     HeardAgain,
-    InputBack,
-    InputSilent,
     Late,
     NewGeneration,
     News,
@@ -39,6 +37,8 @@ from abscli.engine.telemetry.news import (
     Rescaled,
     Silent,
     SlotsAwaited,
+    SourceGoesOn,
+    SourceHeldUp,
     StaysWritten,
     Stopping,
 )
@@ -149,9 +149,9 @@ class JobMetrics:
                 self._late.inc()
             case Silent():
                 self._silent.inc()
-            case InputSilent():
+            case SourceHeldUp():
                 self._silent.inc()
-            case InputBack():
+            case SourceGoesOn():
                 pass
             case FramesLetGo() | HeardAgain() | NewGeneration() | LaterInput() | OtherCode() | Rescaled():
                 pass

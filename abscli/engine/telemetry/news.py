@@ -100,10 +100,10 @@ class HeardAgain:
 
 
 @dataclass(frozen=True, slots=True)
-class InputSilent:
-    """Whoever has the input of a source does not answer: the job goes on without new records from there.
+class SourceHeldUp:
+    """A source waits for what is outside of the job, which goes on without new records from there.
 
-    source: an operator. seconds: since it has answered. reason: what is known of it.
+    source: an operator. seconds: for which it has waited. reason: what for.
     """
 
     source: str
@@ -112,7 +112,7 @@ class InputSilent:
 
 
 @dataclass(frozen=True, slots=True)
-class InputBack:
+class SourceGoesOn:
     """That is over. seconds: that it lasted."""
 
     source: str
@@ -236,5 +236,5 @@ class StaysWritten:
 Changed = OtherCode | OtherTimes | NewGeneration | LaterInput | StaysWritten
 News = (
     Begun | EpochDone | EpochGivenUp | Stopping | SlotsAwaited | Late | Changed | Recovering | FramesLetGo | Recovered
-    | Rescaled | Silent | HeardAgain | InputSilent | InputBack
+    | Rescaled | Silent | HeardAgain | SourceHeldUp | SourceGoesOn
 )

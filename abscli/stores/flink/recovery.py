@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from abscli.stores.flink import restore, text_plan
+from abscli.stores.flink import restore
 from abscli.stores.flink.plan import plan_flink
 from abscli.stores.flink.restore import FlinkRestored
+from abscli.stores.flink.text import plan as text_plan
 from abscli.stores.reasons import NoPlan
 from abscli.stores.recovery import PlanRequest, Recovery, RestoreRequest, Watcher
 from abscli.text.columns import size

@@ -117,12 +117,12 @@ class Flink(System):
         return compare(left, right)
 
     def store_text(self, page: StorePage, *, width: int, ascii: bool) -> str:
-        from abscli.stores.flink.text_inspect import store_text
+        from abscli.stores.flink.text.inspect import store_text
 
         return store_text(page, width=width, ascii=ascii)
 
     def epoch_text(self, page: EpochPage, *, width: int, ascii: bool) -> str:
-        from abscli.stores.flink.text_inspect import epoch_text
+        from abscli.stores.flink.text.inspect import epoch_text
 
         return epoch_text(page, width=width, ascii=ascii)
 
@@ -138,7 +138,7 @@ class Flink(System):
 
     def owners(self, store: CheckpointStore, epoch: int, file: str) -> Owners:
         from abscli.stores.flink.owners import of_file, owners
-        from abscli.stores.flink.text_owners import OwnersPage
+        from abscli.stores.flink.text.owners import OwnersPage
         from formats.flink.store import FlinkStore
 
         assert isinstance(store, FlinkStore)

@@ -12,10 +12,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from abscli.planner.ranges import EMPTY, Ranges
-from abscli.stores.native import text_plan
 from abscli.stores.native.plan import plan_failed, plan_recovery
 from abscli.stores.native.repairing.repair_plan import plan_repair
 from abscli.stores.native.rescale import parallelism_of
+from abscli.stores.native.text import plan as text_plan
 from abscli.stores.reasons import NoPlan
 from abscli.stores.recovery import BadOption, PlanRequest, Recovery, RestoreRequest, Watcher
 from formats.errors import NoRecovery

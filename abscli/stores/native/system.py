@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from abscli.stores.native.glance import NativeGlance
     from abscli.stores.native.recovery import NativeRecovery
     from abscli.stores.native.tagging import NativeTags
-    from abscli.stores.native.text_copy import CopyPage
+    from abscli.stores.native.text.copy import CopyPage
     from abscli.stores.recovery import RestoreRequest, Watcher
     from abscli.stores.removal import Collected, RemovalRequest
     from abscli.text.inspect_page import EpochPage, StorePage
@@ -84,7 +84,7 @@ class Native(System):
         self, store: CheckpointStore, epoch: int | None, to: str, progress: Callable[[int], None]
     ) -> CopyPage:
         from abscli.stores.native.copying import copy_store
-        from abscli.stores.native.text_copy import CopyPage
+        from abscli.stores.native.text.copy import CopyPage
         from formats.native.store import NativeStore
 
         assert isinstance(store, NativeStore)
@@ -115,30 +115,30 @@ class Native(System):
         return compare_rows(left, right, pair, rows=rows)
 
     def recoveries(self, page: StorePage) -> list[str]:
-        from abscli.stores.native.text_inspect import recovery_lines
+        from abscli.stores.native.text.inspect import recovery_lines
 
         return recovery_lines(page)
 
     def store_text(self, page: StorePage, *, width: int, ascii: bool) -> str:
-        from abscli.stores.native.text_inspect import store_text
+        from abscli.stores.native.text.inspect import store_text
 
         return store_text(page, width=width, ascii=ascii)
 
     def epoch_text(self, page: EpochPage, *, width: int, ascii: bool) -> str:
-        from abscli.stores.native.text_inspect import epoch_text
+        from abscli.stores.native.text.inspect import epoch_text
 
         return epoch_text(page, width=width, ascii=ascii)
 
     def owners(self, store: CheckpointStore, epoch: int, file: str) -> Owners:
         from abscli.stores.native.owners import succeeded
-        from abscli.stores.native.text_owners import SuccessionPage
+        from abscli.stores.native.text.owners import SuccessionPage
         from formats.native.store import NativeStore
 
         assert isinstance(store, NativeStore)
         return SuccessionPage(succeeded(store, epoch, file), store.path, store.job, epoch, file)
 
     def advice(self) -> Advice:
-        from abscli.stores.native.text_validate import next_command
+        from abscli.stores.native.text.validate import next_command
         from abscli.text.validate import Advice
 
         return Advice(self.words.store, next_command)

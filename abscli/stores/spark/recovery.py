@@ -11,12 +11,13 @@ from typing import Any
 from abscli.stores.copying import check_target, roots
 from abscli.stores.reasons import NoPlan
 from abscli.stores.recovery import BadOption, PlanRequest, Recovery, RestoreRequest, Watcher
-from abscli.stores.spark import restore, text_plan
+from abscli.stores.spark import restore
 from abscli.stores.spark.naming import NAME
 from abscli.stores.spark.plan import plan_spark
 from abscli.stores.spark.relocate import input_uri
 from abscli.stores.spark.restore import SparkRestored
 from abscli.stores.spark.sink_copy import log_folders
+from abscli.stores.spark.text import plan as text_plan
 from abscli.text.columns import size
 from formats.plan import Plan
 from formats.spark.plan import Moved, SparkPlan

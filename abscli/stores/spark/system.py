@@ -68,12 +68,12 @@ class Spark(System):
         return compare(left, right)
 
     def epoch_text(self, page: EpochPage, *, width: int, ascii: bool) -> str:
-        from abscli.stores.spark.text_inspect import epoch_text
+        from abscli.stores.spark.text.inspect import epoch_text
 
         return epoch_text(page, width=width, ascii=ascii)
 
     def advice(self) -> Advice:
-        from abscli.stores.spark.text_validate import MEANING, next_command
+        from abscli.stores.spark.text.validate import MEANING, next_command
         from abscli.text.validate import Advice
 
         return Advice(self.words.store, next_command, MEANING)

@@ -1,7 +1,7 @@
 """What each sink's guarantee costs: the same rows of the same job, with the guarantee and without one.
 
-    python -m tests.bench.sinks.bench_guarantees [--sinks jsonl,csv,parquet,delta,postgres,upsert,kafka] [--pairs 5]
-        [--rows 2000000] [--interval 1]
+    python -m tests.bench.sinks.bench_guarantees [--sinks jsonl,csv,parquet,delta,iceberg,postgres,upsert,kafka]
+        [--pairs 5] [--rows 2000000] [--interval 1]
 
 Two tasks make rows (a number, a text, an amount) and write them, in one process, with an epoch every second. Without a
 guarantee a task writes straight to the target when an epoch is cut: nothing is staged, synced, prepared, claimed or
@@ -18,9 +18,10 @@ import secrets
 import shutil
 import statistics
 import tempfile
+import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 from unittest.mock import patch
@@ -45,9 +46,9 @@ from tests.support.postgres import Postgres, execute, postgres
 TASKS = 2
 PROMISES = {
     "jsonl": "two-phase", "csv": "two-phase", "parquet": "two-phase", "postgres": "two-phase", "upsert": "idempotent",
-    "delta": "idempotent", "kafka": "idempotent",
+    "delta": "idempotent", "iceberg": "idempotent", "kafka": "idempotent",
 }  # fmt: skip
-ENCODED_AS = {"postgres": "csv", "upsert": "csv", "delta": "parquet", "kafka": "jsonl"}
+ENCODED_AS = {"postgres": "csv", "upsert": "csv", "delta": "parquet", "iceberg": "parquet", "kafka": "jsonl"}
 SERVED = ("postgres", "upsert")
 TABLE = "shown"
 
@@ -111,6 +112,20 @@ def straight(sink: str, folder: Path) -> Callable[..., StraightSink]:
 
         write_deltalake(str(folder / "out"), pq.read_table(pa.PythonFile(file, "r")), mode="append")
 
+    def to_iceberg(file: IO[bytes], name: str) -> None:
+        from pyiceberg.catalog.sql import SqlCatalog
+        from pyiceberg.exceptions import NamespaceAlreadyExistsError, TableAlreadyExistsError
+
+        lake, rows = folder / "lake", pq.read_table(pa.PythonFile(file, "r"))
+        with one_at_a_time:  # a catalog that is made by two at once is half there for one of them
+            lake.mkdir(exist_ok=True)
+            catalog = SqlCatalog("default", uri=f"sqlite:///{lake}/catalog.db", warehouse=str(lake))
+            with suppress(NamespaceAlreadyExistsError, TableAlreadyExistsError):
+                catalog.create_namespace("shop")
+                catalog.create_table("shop.out", rows.schema)
+        catalog.load_table("shop.out").append(rows)
+        catalog.close()
+
     def to_table(file: IO[bytes], name: str) -> None:
         table = Table.of(operator_of(sink))
         table.ask(lambda connection: copy_rows(connection, target(table), columns_of(file), file))
@@ -128,7 +143,8 @@ def straight(sink: str, folder: Path) -> Callable[..., StraightSink]:
                     producer.poll(0.1)
         assert producer.flush(60) == 0
 
-    own = {"postgres": to_table, "upsert": to_table, "delta": to_delta, "kafka": to_topic}
+    one_at_a_time = threading.Lock()
+    own = {"postgres": to_table, "upsert": to_table, "delta": to_delta, "iceberg": to_iceberg, "kafka": to_topic}
     show = own.get(sink, to_file)
 
     def make(operator: Operator, index: int, *more: Any, **named: Any) -> StraightSink:
@@ -145,6 +161,8 @@ def operator_of(sink: str) -> Operator:
     if sink in SERVED:
         options = {"type": "postgres", "table": TABLE, "url_env": "BENCH_DATABASE"}
         options |= {"mode": "upsert", "key": ["number"]} if sink == "upsert" else {}
+    if sink == "iceberg":
+        options = {"type": "iceberg", "table": "shop.out", "warehouse": "lake"}
     if sink == "kafka":
         options = {"type": "kafka", "brokers": os.environ["BENCH_BROKER"], "topic": os.environ["BENCH_TOPIC"]}
     return Operator("out", Kind.SINK, TASKS, 8, connector=options)

@@ -1,8 +1,8 @@
 """Drivers with their workers, and a server, killed at random moments of a job with one kind of sink: what is lost or
 twice.
 
-    python -m tests.bench.sinks.bench_kills [--sink jsonl|csv|parquet|delta|postgres|upsert|kafka] [--kills 200]
-        [--seed 1]
+    python -m tests.bench.sinks.bench_kills [--sink jsonl|csv|parquet|delta|iceberg|postgres|upsert|kafka]
+        [--kills 200] [--seed 1]
 
 Drivers by SIGKILL, at the moments of `MOMENTS` (`tests.support.jobs.lines.signal_at` says what they are) or at a random
 time, each gone on with from the newest complete epoch. PostgreSQL's server and Kafka's broker by SIGKILL at a random
@@ -28,7 +28,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from tests.support.jobs.lines import Gate, Lines, in_a_process, make_table, write_lines
+from tests.support.jobs.lines import Gate, Lines, iceberg_table, in_a_process, make_table, write_lines
 from tests.support.kafka import Broker, running
 from tests.support.postgres import Postgres, postgres, rows
 
@@ -38,6 +38,7 @@ MOMENTS = {
     "csv": FILES,
     "parquet": FILES,
     "delta": ("staged", "manifest", "reveal", "writing", "committed", "time"),
+    "iceberg": ("staged", "manifest", "reveal", "writing", "pointing", "committed", "time"),
     "postgres": ("filled", "prepare", "manifest", "reveal", "commit"),
     "upsert": ("staged", "manifest", "reveal", "merging", "shown"),
     "kafka": ("staged", "manifest", "reveal", "producing", "committing", "finished"),
@@ -139,7 +140,7 @@ def one_job(sink: str, seed: int, folder: Path, server: Server | None) -> tuple[
         kills[where] += process.returncode == -signal.SIGKILL
         is_over = where == "end" and process.returncode == 0
     wrong = lines.wrong()
-    left = _committed_twice(folder) if sink == "delta" else 0
+    left = _committed_twice(folder) if sink == "delta" else _snapshots_twice(folder) if sink == "iceberg" else 0
     if isinstance(server, Postgres):
         left = len(rows(server.url, "select gid from pg_prepared_xacts"))
     return kills, Wrong(sum(-n for n in wrong.values() if n < 0), sum(n for n in wrong.values() if n > 0), left)
@@ -151,6 +152,14 @@ def _committed_twice(folder: Path) -> int:
 
     history = DeltaTable(str(folder / "out")).history()
     epochs = Counter((entry["abs.attempt"], entry["abs.epoch"]) for entry in history if "abs.epoch" in entry)
+    return sum(n - 1 for n in epochs.values())
+
+
+def _snapshots_twice(folder: Path) -> int:
+    """Snapshots of a table of Iceberg that are not the first of their epoch."""
+    table = iceberg_table(folder)
+    summaries = [snapshot.summary.additional_properties for snapshot in table.snapshots()]
+    epochs = Counter((summary["abs.attempt"], summary["abs.epoch"]) for summary in summaries if "abs.epoch" in summary)
     return sum(n - 1 for n in epochs.values())
 
 

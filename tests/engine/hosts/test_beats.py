@@ -5,7 +5,6 @@ from __future__ import annotations
 import selectors
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,16 +20,11 @@ from abscli.engine.channels.pulse import Pulse
 from abscli.engine.channels.vigil import Vigil
 from abscli.engine.channels.wire import HEADER, Frame
 from tests.support.jobs.small import word_count
+from tests.support.waiting import wait_for
 
 HELLO = Alive(1, 0, "one")
 LONG = 60.0
 
-
-def until(fact: Callable[[], object]) -> None:
-    end = time.monotonic() + LONG
-    while not fact():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def ended(sock: socket.socket) -> bool:
@@ -82,7 +76,7 @@ def test_what_a_worker_says_of_a_peer_is_told(worker: socket.socket, told: list[
     said = Unheard(HELLO, 2, ("10.77.0.12", 4711), 6.5)
     payload = msgspec.json.encode(said)
     worker.sendall(HEADER.pack(Frame.CONTROL, 0, 2) + b"{}" + HEADER.pack(Frame.CONTROL, 0, len(payload)) + payload)
-    until(lambda: told)
+    wait_for(lambda: told)
     assert told == [said]
 
 
@@ -196,7 +190,7 @@ def test_a_worker_whose_beats_are_not_answered_leaves(meet: Callable[..., Any]) 
 
 def test_a_worker_whose_beats_are_answered_stays_until_they_are_not(meet: Callable[..., Any]) -> None:
     coordinator, _, expired = meet(answers=True, lost=6.0)
-    until(lambda: len(coordinator.heard) >= 8)  # one a second: twice as long as its lease
+    wait_for(lambda: len(coordinator.heard) >= 8)  # one a second: twice as long as its lease
     assert not expired.is_set()
     coordinator.answers = False
     assert expired.wait(LONG)
@@ -204,7 +198,7 @@ def test_a_worker_whose_beats_are_answered_stays_until_they_are_not(meet: Callab
 
 def test_a_worker_that_is_dismissed_leaves_at_once(meet: Callable[..., Any]) -> None:
     coordinator, _, expired = meet(answers=True, lost=3600.0)
-    until(lambda: coordinator.heard)
+    wait_for(lambda: coordinator.heard)
     coordinator.hang_up()
     assert expired.wait(LONG)
 
@@ -214,10 +208,10 @@ def test_a_peer_that_answers_once_and_no_more_is_complained_of(meet: Callable[..
     peer = Other(meet.token, answers=True)  # type: ignore[attr-defined]
     try:
         pulse.watch({2: peer.address})
-        until(lambda: len(peer.heard) >= 2)
+        wait_for(lambda: len(peer.heard) >= 2)
         assert PeerAlive(1) in peer.admitted
         peer.answers = False
-        until(lambda: any(b"Unheard" in data for data in coordinator.heard))
+        wait_for(lambda: any(b"Unheard" in data for data in coordinator.heard))
     finally:
         peer.close()
 
@@ -227,9 +221,9 @@ def test_of_a_peer_that_has_not_answered_yet_nothing_is_said(meet: Callable[...,
     peer = Other(meet.token, answers=False)  # its loop is in a function that takes long
     try:
         pulse.watch({2: peer.address})
-        until(lambda: len(peer.heard) >= 4)
+        wait_for(lambda: len(peer.heard) >= 4)
         beats = len(coordinator.heard)
-        until(lambda: len(coordinator.heard) >= beats + 4)
+        wait_for(lambda: len(coordinator.heard) >= beats + 4)
         assert not any(b"Unheard" in data for data in coordinator.heard)
     finally:
         peer.close()

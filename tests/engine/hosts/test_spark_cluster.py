@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from tests.support.hosts.network import Hosts, needs_hosts
 from tests.support.hosts.spark import Cluster
 from tests.support.jobs.kills import check_counted
 from tests.support.jobs.small import open_gate
+from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.minutes, needs_hosts]
 
@@ -57,11 +57,7 @@ class Run:
         return self._errors.read_text()
 
     def until(self, fact: Callable[[], object]) -> None:
-        end = time.monotonic() + PATIENCE
-        while not fact():
-            assert self.process.poll() is None, self.printed
-            assert time.monotonic() < end, self.printed
-            time.sleep(0.1)
+        wait_for(fact, self.process, lambda: self.printed, seconds=PATIENCE)
 
     def epoch(self) -> int:
         try:

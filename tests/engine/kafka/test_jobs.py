@@ -24,17 +24,18 @@ from abscli.engine.coordinator import Progress
 from abscli.engine.errors import JobFailed
 from abscli.engine.job import JobOptions, Outcome, run_job
 from abscli.engine.losses.decisions import Scope
-from abscli.engine.telemetry.news import InputBack, InputSilent, News
+from abscli.engine.telemetry.news import News, SourceGoesOn, SourceHeldUp
 from abscli.report.findings import Code
 from abscli.stores.native.check import check_all
 from formats.job.model import Topology
 from formats.native.probe import Prober
-from tests.engine.recovering.test_following import Followed, newest_epoch, read_rows, wait_for
+from tests.engine.recovering.test_following import Followed, newest_epoch, read_rows
 from tests.engine.recovering.test_live import on_spark, store
 from tests.support.commands import result_of, run_command
 from tests.support.jobs.kills import SLOW, after, check_counted, check_rows, pipelines, spread
 from tests.support.jobs.small import inline
 from tests.support.kafka import Broker
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.minutes
 
@@ -321,27 +322,27 @@ def test_a_broker_that_is_away_is_named_and_the_job_goes_on(tmp_path: Path, brok
         if state["at"] == "running" and read_rows(tmp_path) == 10:
             broker.kill()
             state.update(at="away")
-        elif state["at"] == "away" and any(isinstance(news, InputSilent) for news in told):
+        elif state["at"] == "away" and any(isinstance(news, SourceHeldUp) for news in told):
             state.update(at="silent", epochs=now.epochs)
         elif state["at"] == "silent" and now.epochs > int(str(state["epochs"])) + 2:  # epochs go on meanwhile
             broker.start()
             numbered(broker, topic, range(10, 20))
             state.update(at="back")
-        elif state["at"] == "back" and read_rows(tmp_path) == 20 and any(isinstance(n, InputBack) for n in told):
+        elif state["at"] == "back" and read_rows(tmp_path) == 20 and any(isinstance(n, SourceGoesOn) for n in told):
             services[0].request_stop()
 
     def news(one: News) -> None:
-        if isinstance(one, InputSilent | InputBack):
+        if isinstance(one, SourceHeldUp | SourceGoesOn):
             told.append(one)
 
     options = inline(tmp_path, interval=0.05)
     run_job(topology, str(tmp_path / "store"), options, progress, services.append, on_news=news)
     check_rows(tmp_path, Counter(rows=20))
     silent, back = told
-    assert isinstance(silent, InputSilent)
+    assert isinstance(silent, SourceHeldUp)
     assert silent.source == "rows"
     assert silent.reason
-    assert isinstance(back, InputBack)
+    assert isinstance(back, SourceGoesOn)
     assert back.seconds > silent.seconds
 
 

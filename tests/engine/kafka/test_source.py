@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from abscli.engine import brokers
+from abscli.engine import patience
 from abscli.engine.errors import EngineStopped, JobFailed, UsageError
 from abscli.engine.failures import Failures
 from abscli.engine.sources.contract import NOT_YET, Source
@@ -206,10 +206,9 @@ def test_a_record_that_cannot_be_read_is_named_and_can_be_left_out(
             self.rows += batch.to_pylist()
 
     failures = Failures(TaskId("orders", 0), Letters())
-    failures.begin(1)
-    source = reader.begin(schema={"id": "int"}, failures=failures)
-    assert [row["id"] for row in all_of(source)] == [*range(5)]
-    failures.put()
+    with failures.during(1):
+        source = reader.begin(schema={"id": "int"}, failures=failures)
+        assert [row["id"] for row in all_of(source)] == [*range(5)]
     assert [(row["origin"], row["offset"]) for row in Letters.rows] == [(f"{topic}-0", n) for n in range(3, 10)]
     assert failures.count == len(BAD)
 
@@ -390,7 +389,7 @@ def test_a_broker_that_hangs_is_waited_for_and_no_partition_is_idle_meanwhile(
     assert isinstance(source, EventTimes)
     rows_until(source, lambda source, rows: len(rows) == 2 and is_at_end(source))
     with broker.stopped():
-        rows_until(source, lambda source, _: source.silence is not None)
+        rows_until(source, lambda source, _: source.held_up is not None)
         assert source.waiting == ()
         since = time.monotonic()
         while time.monotonic() - since < 8:
@@ -398,14 +397,14 @@ def test_a_broker_that_hangs_is_waited_for_and_no_partition_is_idle_meanwhile(
             assert source.watermark is None
     broker.send(topic, {0: range(2, 3)})
     assert len(rows_until(source, lambda _, rows: rows)) == 1
-    rows_until(source, lambda source, _: source.silence is None)
+    rows_until(source, lambda source, _: source.held_up is None)
     rows_until(source, lambda source, _: source.watermark == IDLE)
 
 
 def test_who_begins_while_no_broker_answers_is_told_so(
     broker: Broker, topic: str, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(brokers, "SECONDS", 0.5)
+    monkeypatch.setattr(patience, "SECONDS", 0.5)
     waits: list[str] = []
     op = reader.operator(brokers="127.0.0.1:1")
     with pytest.raises(EngineStopped, match=r"127.0.0.1:1 does not answer: no answer from the broker"):
@@ -424,7 +423,7 @@ def test_the_clients_settings_come_from_a_file(
     reader: Reader, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """TLS to a listener without it: if it were not read, the broker would answer."""
-    monkeypatch.setattr(brokers, "SECONDS", 0.5)
+    monkeypatch.setattr(patience, "SECONDS", 0.5)
     config = tmp_path / "kafka.properties"
     config.write_text("# of a broker that wants it\nsecurity.protocol = ssl\nno line\n")
     with pytest.raises(UsageError, match=r"line 3 of .*kafka.properties is not name=value"):

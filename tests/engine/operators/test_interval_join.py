@@ -19,7 +19,7 @@ from abscli.engine.operators.making import in_memory, keyed_by, make_operator
 from abscli.engine.operators.runnable import WithLate
 from abscli.engine.operators.sorted_runs import SortedRuns
 from abscli.engine.state.bounded_state import BoundedState
-from abscli.engine.state.keyed_state import State
+from abscli.engine.state.contract import State
 from abscli.engine.state.memory import StateMemory
 from formats.ids import TaskId
 from formats.job.model import How, Join, Kind, Operator, Side

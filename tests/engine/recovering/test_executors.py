@@ -7,8 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,7 @@ from formats.storage import LocalStorage
 from tests.support.java import QUICK
 from tests.support.jobs.kills import check_counted, write_rows
 from tests.support.processes import children, descendants
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.minutes
 
@@ -41,13 +40,6 @@ def command(process: int) -> str:
     return ""
 
 
-def wait_for(fact: Callable[[], object], process: subprocess.Popen[bytes], errors: Path) -> None:
-    end = time.monotonic() + PATIENCE
-    while not fact():
-        assert process.poll() is None, errors.read_text()
-        assert time.monotonic() < end, errors.read_text()
-        time.sleep(0.05)
-
 
 def busy_executors(process: int) -> list[int]:
     """Executors below a process with a Python worker that runs: a daemon's child."""
@@ -70,13 +62,13 @@ def test_an_executor_gets_sigkill(tmp_path: Path) -> None:
             env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), "JDK_JAVA_OPTIONS": " ".join(QUICK)},
         )  # fmt: skip
     try:
-        wait_for(lambda: (store / "abs-store.json").exists(), process, errors)
+        wait_for(lambda: (store / "abs-store.json").exists(), process, errors.read_text, seconds=PATIENCE)
         seen = NativeStore(LocalStorage(store))
-        wait_for(lambda: (seen.latest() or 0) >= 2, process, errors)
+        wait_for(lambda: (seen.latest() or 0) >= 2, process, errors.read_text, seconds=PATIENCE)
         victims = busy_executors(process.pid)
         assert len(victims) == 2
         os.kill(victims[0], signal.SIGKILL)
-        wait_for(lambda: seen.recoveries(), process, errors)
+        wait_for(lambda: seen.recoveries(), process, errors.read_text, seconds=PATIENCE)
         (tmp_path / "open").touch()
         assert process.wait(PATIENCE) == 0, errors.read_text()
     finally:

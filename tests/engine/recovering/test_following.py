@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from formats.view import Status
 from tests.engine.recovering.test_live import on_spark, store
 from tests.support.jobs.kills import Kills, after, check_counted, check_rows, pipelines, spread, write_rows
 from tests.support.jobs.small import inline
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.minutes
 
@@ -205,10 +206,3 @@ def test_every_row_counts_once_while_the_whole_job_gets_sigkill(tmp_path: Path, 
     assert job.returncode == 128 + signal.SIGTERM, text.decode()
     assert kills >= 1
     check_counted(tmp_path, writer.counts)
-
-
-def wait_for(fact: Callable[[], bool], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not fact():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

@@ -23,6 +23,13 @@ KINDS: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.uint64(): st.integers(0, 2**64 - 1),
     pa.bool_(): st.booleans(),
     pa.float64(): st.floats(allow_nan=False, allow_infinity=False),
+    pa.float32(): st.floats(allow_nan=False, allow_infinity=False, width=32),
+    **{
+        pa.timestamp(unit, zone): st.integers(-62_135_500_000 * per, 253_402_200_000 * per) | st.just(0)
+        | st.integers(1_700_000_000, 1_800_000_000).map(per.__mul__)
+        for unit, per in (("s", 1), ("ms", 10**3), ("us", 10**6)) for zone in (None, "UTC", "+02:00")
+    },
+    pa.date32(): st.dates(),
     pa.list_(pa.int64()): st.lists(st.integers(-5, 5), max_size=3),
 }
 NAMES = st.lists(st.text(TEXT, max_size=4), unique=True, max_size=4)
@@ -58,6 +65,16 @@ def test_a_large_batch_is_written_in_pieces_of_whole_lines(monkeypatch: pytest.M
     assert len(pieces) > 5
     assert all(piece.endswith(b"}\n") for piece in pieces)
     assert [json.loads(line) for line in b"".join(pieces).splitlines()] == batch.to_pylist()
+
+
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_the_first_and_the_last_time_are_written(zone: str | None) -> None:
+    bounds = [-62_135_596_800_000_000, 253_402_300_799_999_999, None]
+    batch = pa.record_batch([pa.array(bounds, pa.timestamp("us", zone))], names=["at"])
+    end = "" if zone is None else "Z"
+    assert [json.loads(line)["at"] for line in written(batch).splitlines()] == [
+        f"0001-01-01T00:00:00{end}", f"9999-12-31T23:59:59.999999{end}", None,
+    ]  # fmt: skip
 
 
 def test_floats_that_are_not_finite_are_named() -> None:

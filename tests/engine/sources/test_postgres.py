@@ -411,7 +411,7 @@ def test_rows_of_many_writers_come_once_each(url: str) -> None:
 
 
 def waits_for(reader: Source) -> str | None:
-    return None if reader.silence is None else reader.silence[1]
+    return None if reader.held_up is None else reader.held_up[1]
 
 
 def test_whom_it_waits_for_is_said(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ one slot each."""
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import time
 import urllib.request
@@ -12,6 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from tests.support.objects.servers import free_port
 
 OPENED = (
     "java.base/java.lang", "java.base/java.net", "java.base/java.io", "java.base/java.nio", "java.base/sun.nio.ch",
@@ -67,7 +68,7 @@ class FlinkCluster:
     def __enter__(self) -> FlinkCluster:
         (self._folder / "conf").mkdir(parents=True)
         (self._folder / "tmp").mkdir()
-        self._rest, rpc = _free_port(), _free_port()
+        self._rest, rpc = free_port(), free_port()
         options = {
             **MEMORY, "jobmanager.rpc.address": "127.0.0.1", "jobmanager.rpc.port": str(rpc),
             "jobmanager.bind-host": "127.0.0.1", "rest.address": "127.0.0.1", "rest.port": str(self._rest),
@@ -142,9 +143,3 @@ class FlinkCluster:
             process.kill()
         for process in processes:
             process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])

@@ -36,6 +36,7 @@ from formats.native.sink import SinkFolder
 from formats.native.store import NativeStore
 from formats.storage import open_writable
 from tests.support.postgres import execute, rows
+from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[3]
 TASKS = 2
@@ -56,6 +57,8 @@ def topology(out: str = "out", type: str = "jsonl", also: str | None = None, id:
         sink = {"type": "postgres", "table": out, "url_env": "LINES_DATABASE", "mode": "upsert", "key": ["line"]}
     if type == "postgres":
         sink = {"type": type, "table": out, "url_env": "LINES_DATABASE"}
+    if type == "iceberg":
+        sink = {"type": type, "table": f"shop.{out}", "warehouse": "lake"}
     if type == "kafka":
         sink = {"type": type, "brokers": os.environ["LINES_BROKER"], "topic": out, "key": "line"}
     return Topology(
@@ -177,6 +180,16 @@ class Lines:
         detail, _ = newest_whole(self.store(store))
         return self.run(store, from_epoch=detail.facts.epoch, **more)  # type: ignore[arg-type]
 
+    def go_on(self) -> Outcome:
+        """After a kill: from the newest complete epoch, or from the beginning where there is none."""
+        return self.resume() if self.complete() else self.run(from_epoch=0)
+
+    @property
+    def twice_named(self) -> bool:
+        """Some manifest names rows of several epochs, as one does when a task stages the next epoch before it has heard
+        that the one before is complete."""
+        return any(len(part.sink) > 1 for epoch in self.complete() for part in self.store().parts(epoch))
+
     def store(self, name: str = "a") -> NativeStore:
         return NativeStore(open_writable(self.where(name)))
 
@@ -206,6 +219,9 @@ class Lines:
             path = str(self.folder / self.out)
             table = DeltaTable(path).to_pyarrow_table() if DeltaTable.is_deltatable(path) else None
             return Counter(table["line"].to_pylist() if table is not None else ())
+        if self.type == "iceberg":
+            table = iceberg_table(self.folder, self.out)
+            return Counter(table.scan().to_arrow()["line"].to_pylist() if table is not None else ())
         if self.type == "stdout":
             return Counter(row["line"] for row in self.printed())
         place = open_writable(self.out if "://" in self.out else str(self.folder / self.out))
@@ -222,6 +238,22 @@ class Lines:
         shown = self.shown()
         due = Counter(line for file in (self.folder / "in").iterdir() for line in file.read_text().splitlines())
         return {line: shown[line] - due[line] for line in shown.keys() | due.keys() if shown[line] != due[line]}
+
+
+def iceberg_table(folder: Path, name: str = "out") -> Any:
+    """The table that the job writes, as another client of the catalog in its folder loads it; None where it is not
+    there."""
+    from pyiceberg.catalog import load_catalog
+    from pyiceberg.exceptions import NoSuchTableError
+
+    lake = folder / "lake"
+    if not lake.exists():
+        return None
+    catalog = load_catalog("default", type="sql", uri=f"sqlite:///{lake}/catalog.db", warehouse=str(lake))
+    try:
+        return catalog.load_table(f"shop.{name}")
+    except NoSuchTableError:
+        return None
 
 
 def _lines_in(name: str, data: bytes) -> list[str]:
@@ -262,17 +294,13 @@ def killed(lines: Lines, where: str, n: int, *, from_epoch: str = "", store: str
     assert process.returncode == -signal.SIGKILL, errors
 
 
-def wait_for(fact: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    """Until it is so; fails when the process has ended without it."""
-    deadline = time.monotonic() + 300
-    while not fact():
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+def wait_until_stopped(process: subprocess.Popen[str]) -> None:
+    """By the signal that it sends itself."""
 
+    def is_stopped() -> bool:
+        return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
-def is_stopped(process: subprocess.Popen[str]) -> bool:
-    return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    wait_for(is_stopped, process, lambda: "" if process.poll() is None else process.communicate()[1], seconds=300)
 
 
 def signal_at(where: str, n: int, number: int) -> None:
@@ -285,7 +313,8 @@ def signal_at(where: str, n: int, number: int) -> None:
     and waits no more); `completing` is just before the last. Of a sink in a table, when that has been done: `filled` (a
     transaction), `prepare`, `commit`. Of one whose rows are staged in the store: `staged`; `merging`, when rows are
     written and not committed; `shown`; `printed`, when stdout has them; `marked`; `writing`, before a
-    commit of Delta, and `committed`; `producing`, in the middle of a transaction of Kafka, `committing`, at its end,
+    commit of Delta or Iceberg, and `committed`; `pointing`, when files of a commit of Iceberg are there and its catalog
+    does not lead to them yet; `producing`, in the middle of a transaction of Kafka, `committing`, at its end,
     and `finished`. Else never.
     """
     from abscli.engine import journal
@@ -360,9 +389,21 @@ def signal_at(where: str, n: int, number: int) -> None:
 
         at(UpsertedTable, "_merge" if where == "merging" else "apply", is_done=True)
     elif where in ("writing", "committed"):
+        from abscli.engine.sinks.iceberg.table import IcebergTable
         from abscli.engine.sinks.staged.delta import DeltaSink
 
-        at(DeltaSink, "_write", is_done=where == "committed")
+        for owner in (DeltaSink, IcebergTable):
+            at(owner, "_write", is_done=where == "committed")
+    elif where == "pointing":
+        from pyiceberg.catalog import MetastoreCatalog
+
+        write_metadata = MetastoreCatalog._write_metadata
+
+        def written(*arguments: Any, **options: Any) -> None:
+            write_metadata(*arguments, **options)
+            count()
+
+        MetastoreCatalog._write_metadata = staticmethod(written)  # type: ignore[method-assign]
     elif where in ("producing", "committing", "finished"):
         from abscli.engine.sinks.kafka.transactions import Transactions
 

@@ -32,7 +32,6 @@ from formats.job.model import (
     Edge,
     How,
     Join,
-    Keeping,
     Kind,
     Operator,
     Topology,
@@ -44,6 +43,7 @@ from formats.native import layout
 from formats.native.facts import ManifestFacts, PartFacts, TriggerFacts
 from formats.native.store import NativeStore
 from formats.storage import LocalStorage, Storage
+from tests.support.jobs.silent import KEEPING, track
 from tests.support.jobs.small import FORWARD, HASH, operator, reach, write_graph
 
 FUNCTIONS = """
@@ -125,17 +125,6 @@ def beside() -> Topology:
 
 
 SECOND = 1_000_000
-ALARMS = """
-from datetime import timedelta
-from abscli import Result, per_key
-
-@per_key({"key": "string", "n": "int64", "silent_since": "timestamp"})
-def track(key, row, state, timer):
-    if row is None:
-        return Result(None, [{**key, "n": state["n"], "silent_since": state["last_at"]}])
-    n = 1 if state is None else state["n"] + 1
-    return Result({"n": n, "last_at": row["at"]}, timer=row["at"] + timedelta(seconds=12))
-"""
 
 
 def _timed(name: str, *operators: Operator) -> Topology:
@@ -169,8 +158,7 @@ def sessions() -> Topology:
 
 def alarms() -> Topology:
     """Keys that are silent, by a function with state and timers."""
-    keeping = Keeping((("n", "int64"), ("last_at", "timestamp")), "at")
-    return _timed("alarms", operator("counts", Kind.PROCESS, 2, key=("key",), function="alarms:track", keeping=keeping))
+    return _timed("alarms", operator("counts", Kind.PROCESS, 2, key=("key",), function="alarms:track", keeping=KEEPING))
 
 
 def matched() -> Topology:
@@ -206,7 +194,7 @@ def write_input(folder: Path, job: str, *, lines: int = 400) -> None:
 def _write_times(folder: Path, rows: int) -> None:
     """Of seven keys, each of which is silent from time to time; what the second source has is a second later."""
     (folder / "in").mkdir()
-    (folder / "alarms.py").write_text(ALARMS)
+    (folder / "alarms.py").write_text(track(12))
     for source in range(2):
         with (folder / "in" / f"{source}.jsonl").open("w") as file:
             for i in range(rows):

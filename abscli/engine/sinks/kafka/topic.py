@@ -15,11 +15,13 @@ from typing import Any
 
 import msgspec
 
-from abscli.engine.brokers import ONCE, SECONDS, brokers_of, until_they_answer
+from abscli.engine.brokers import ONCE, brokers_of, until_brokers_answer
 from abscli.engine.errors import EngineStopped, JobFailed, UsageError
+from abscli.engine.patience import SECONDS
 from abscli.engine.sinks.kafka.markers import CONFIG, Marks, Message, SinkName, claimed, forgotten, left_behind, written
 from abscli.engine.sinks.kafka.transactions import Lost, Transactions, read_to_end
 from abscli.engine.sinks.staged.contract import Delivery
+from abscli.engine.sinks.staged.refusals import taken_over
 from formats.ids import EpochId
 from formats.job.kafka import Topic
 from formats.job.model import Operator
@@ -77,7 +79,7 @@ class KafkaTopic:
         """Which are there of those that it writes."""
         brokers = brokers_of(self._operator, self._directory)
         topics = (self._topic, self._name.marks)
-        return until_they_answer(
+        return until_brokers_answer(
             self._operator,
             lambda: [topic for topic in topics if brokers.describe(topic, seconds=ONCE) is not None],
             seconds=self._patience,
@@ -93,6 +95,14 @@ class KafkaTopic:
         marks = Marks(self._name)
         read_to_end(self._operator, self._directory, self._name.marks, marks.take, seconds)
         return marks
+
+    def identity(self) -> str | None:
+        """As of `Target`."""
+        return None
+
+    def undone(self, identity: str | None) -> str | None:
+        """As of `Target`."""
+        return None
 
     def take(self, attempt_id: str, left: Collection[EpochId], oldest: int) -> None:
         """As of `Target`."""
@@ -126,7 +136,7 @@ class KafkaTopic:
         def make() -> None:
             brokers.make(self._name.marks, 1, CONFIG)
 
-        until_they_answer(self._operator, make)
+        until_brokers_answer(self._operator, make)
 
     def apply(self, delivery: Delivery) -> None:
         """As of `Target`."""
@@ -134,10 +144,7 @@ class KafkaTopic:
             if self._marks is None:
                 marks = self._begin()
                 if marks.writer != self._writer:
-                    raise EngineStopped(
-                        f"sink {self.operator}: {self.title} was taken over by another attempt",
-                        hint="go on with that one; what this one has staged stays in its store",
-                    )
+                    raise taken_over(self.operator, self.title)
                 self._marks = marks
             if delivery.epoch in self._marks.epochs or delivery.epoch in self._marks.left:
                 return

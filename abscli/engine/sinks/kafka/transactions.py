@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from abscli.engine.brokers import ONCE, SECONDS, settings_of
+from abscli.engine.brokers import ONCE, settings_of
 from abscli.engine.errors import EngineStopped, JobFailed
+from abscli.engine.patience import SECONDS
 from abscli.engine.sinks.kafka.markers import Message
 from formats.job.kafka import Topic
 from formats.job.model import Operator

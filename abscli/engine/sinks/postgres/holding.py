@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 from abscli.engine.errors import EngineStopped
-from abscli.engine.postgres.database import Table, until_it_answers
+from abscli.engine.postgres.database import Table
 from abscli.engine.sinks.postgres.epochs import lock
 from formats.errors import StoreInUse
 
@@ -78,4 +78,4 @@ class Holding:
     def within(self, work: Callable[[Connection], T]) -> T:
         """What is done on the connection that holds the table, so that nobody else can have it meanwhile; again while
         the database does not answer."""
-        return until_it_answers(self.table, lambda: self.table.answer(self.keep(), work))
+        return self.table.until_answered(lambda: self.table.answer(self.keep(), work))

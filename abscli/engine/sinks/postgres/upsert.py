@@ -16,6 +16,7 @@ from abscli.engine.postgres.database import Table
 from abscli.engine.sinks.postgres.epochs import LOCK_TIMEOUT, Epochs, columns_of, copy_rows, target
 from abscli.engine.sinks.postgres.holding import Holding
 from abscli.engine.sinks.staged.contract import Delivery
+from abscli.engine.sinks.staged.refusals import taken_over
 from formats.ids import EpochId
 
 if TYPE_CHECKING:
@@ -82,6 +83,14 @@ class UpsertedTable:
 
         return self._table.ask(shown, seconds=10)
 
+    def identity(self) -> str | None:
+        """As of `Target`."""
+        return None
+
+    def undone(self, identity: str | None) -> str | None:
+        """As of `Target`."""
+        return None
+
     def take(self, attempt_id: str, left: Collection[EpochId], oldest: int) -> None:
         """As of `Target`."""
         self._attempt_id = attempt_id
@@ -118,10 +127,7 @@ class UpsertedTable:
         with connection.transaction():
             connection.execute(f"set local lock_timeout = '{LOCK_TIMEOUT}'")
             if not self._epochs.is_claimed_by(connection, self._attempt_id):
-                raise EngineStopped(
-                    f"sink {self.operator}: {self.title} was taken over by another attempt",
-                    hint="go on with that one; what this one has staged stays in its store",
-                )
+                raise taken_over(self.operator, self.title)
             if self._epochs.has(connection, delivery.parts[0].id):
                 return
             for part in delivery.parts:

@@ -13,6 +13,8 @@ not show: after a crash, a restore, or in place of another store. So a target
 - is given deliveries in the order of the line's epochs, and each as a whole: the parts in it are in their order;
 - lets nobody write who has lost it: after `take` of another attempt, `apply` raises EngineStopped and leaves the target
   as it is, also where it was stopped in the middle, for hours;
+- says where somebody has undone what it had: another thing stands under its name, or it was set back. The store keeps
+  what tells such things apart, beside the rows. That is refused, or accepted with `--take-over`;
 - says in `shown` what it has, at least the newest epoch of each attempt, and what other stores of a job of this name
   have written: that is refused where it is not of the line (rows cannot be taken back), or left where it is with
   `--take-over`, and is not asked of again;
@@ -115,6 +117,13 @@ class Target(Protocol):
     def shown(self) -> list[EpochId]:
         """The epochs of whose rows it has some, of attempts of any store of the job, but those that were left behind on
         purpose. EngineStopped, UsageError where it cannot be asked."""
+
+    def identity(self) -> str | None:
+        """What tells it apart from another one of its name; None where nothing does, or it is not there."""
+
+    def undone(self, identity: str | None) -> str | None:
+        """How it has lost rows that it had, as a message goes on; None where it has not. identity: when rows of the
+        store came there last; None where that is not known."""
 
     def take(self, attempt_id: str, left: Collection[EpochId], oldest: int) -> None:
         """It is this attempt's from here on. left: what it shows and is not of the line. oldest: epoch that a manifest

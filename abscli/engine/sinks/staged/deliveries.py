@@ -18,7 +18,7 @@ from formats.errors import Damaged
 from formats.ids import EpochId
 from formats.job.model import Operator
 from formats.native.facts import AttemptFacts, PartFacts, SinkFile
-from formats.native.marks import forget_written, note_written, written
+from formats.native.marks import forget_written, note_written, target_written, written
 from formats.native.sink import PartId, Stretch, epoch_of_part, task_of_part
 from formats.native.store import NativeStore
 from formats.native.transactions import Transaction
@@ -34,6 +34,7 @@ class DeliveryExamined:
     line: newest stretch first.
     ids: of the sink, as of `ids_of`.
     named: where the rows lie that manifests of the line name for this target.
+    undone: how it has lost what it had.
     """
 
     target: Target
@@ -42,6 +43,7 @@ class DeliveryExamined:
     line: tuple[Stretch, ...]
     ids: tuple[str, ...]
     named: frozenset[str]
+    undone: str | None
 
 
 class Deliveries:
@@ -63,6 +65,7 @@ class Deliveries:
         self._accept_missing = accept_missing
         self._storage: Storage | None = None
         self._newest = 0
+        self._noted: set[str] = set()
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
@@ -96,6 +99,13 @@ class Deliveries:
         ids = ids_of(promises, op.id, before)
         target = self._target(op, ids)
         target.check()
+        undone = target.undone(_identity(target, store.storage, ids) if store is not None else None)
+        if undone is not None and not self._take_over:
+            raise UsageError(
+                f"sink {target.operator}: {undone}",
+                hint="set that right; or go on with --take-over, which writes what the store still has of the line and "
+                "the table does not show",
+            )
         line = tuple(stretches(promises.lives, parent)) if parent else ()
         shown = shown_by(target, store.storage if store is not None else None, ids)
         beyond = tuple(epoch for epoch in shown if not is_on(line, epoch))
@@ -118,7 +128,7 @@ class Deliveries:
                     "--accept-missing-parts",
                 )
         paths = frozenset(part.file.staged or "" for delivery in named for part in delivery.parts)
-        return DeliveryExamined(target, tuple(due), beyond, line, ids, paths)
+        return DeliveryExamined(target, tuple(due), beyond, line, ids, paths, undone)
 
     def _is_for(self, op: Operator, delivery: Delivery) -> bool:
         """Whether a delivery was made for the target that the sink has now."""
@@ -143,7 +153,7 @@ class Deliveries:
         oldest = min(store.epoch_numbers(), default=0)
         for one in examined:
             one.target.take(attempt.id, one.beyond, oldest)
-            if one.beyond and not one.target.remembers:
+            if one.undone is not None or (one.beyond and not one.target.remembers):
                 for id in one.ids:
                     forget_written(store.storage, id)
             # Whoever had it before may have written a last one in between; from here on it cannot.
@@ -163,19 +173,29 @@ class Deliveries:
             delivery = delivery_of(self._storage, max((part.epoch for part in mine), default=0), operator, files)
             fresh = delivery.behind(self._newest) if delivery is not None else None
             if fresh is not None:
-                _write(target, fresh)
+                self._write(target, fresh)
         self._newest = max((part.epoch for part in parts), default=self._newest)
 
     def _apply(self, target: Target, delivery: Delivery) -> None:
         parts = tuple(part for part in delivery.parts if _size(delivery, part.file) is not None)
         if parts:
-            _write(target, Delivery(delivery.epoch, parts, delivery.storage))
+            self._write(target, Delivery(delivery.epoch, parts, delivery.storage))
+
+    def _write(self, target: Target, delivery: Delivery) -> None:
+        target.apply(delivery)
+        if not target.remembers:
+            note_written(delivery.storage, target.operator, delivery.epoch)
+        elif target.operator not in self._noted:
+            # It is the same one for as long as the attempt has it.
+            self._noted.add(target.operator)
+            if (identity := target.identity()) is not None:
+                note_written(delivery.storage, target.operator, delivery.epoch, (target.title, identity))
 
 
-def _write(target: Target, delivery: Delivery) -> None:
-    target.apply(delivery)
-    if not target.remembers:
-        note_written(delivery.storage, target.operator, delivery.epoch)
+def _identity(target: Target, storage: Storage, ids: Sequence[str]) -> str | None:
+    """Which one of its name the target was when the sink wrote there last; None where that is not known. ids: of the
+    sink."""
+    return next((one for id in ids if (one := target_written(storage, id, target.title)) is not None), None)
 
 
 def shown_by(target: Target, storage: Storage | None, ids: Sequence[str]) -> list[EpochId]:

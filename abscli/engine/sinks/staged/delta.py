@@ -11,11 +11,13 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
-from abscli.engine.errors import EngineStopped, JobFailed, UsageError
+from abscli.engine.errors import JobFailed
 from abscli.engine.sinks.staged.contract import Delivery
+from abscli.engine.sinks.staged.parquet_rows import batches_of, opened
+from abscli.engine.sinks.staged.refusals import crowded, first_line, other_table, taken_over, unreadable
 from formats.ids import EpochId
 
 if TYPE_CHECKING:
@@ -52,23 +54,15 @@ class DeltaSink:
 
     def _table(self) -> DeltaTable | None:
         """The newest version of the table; None where it is not there yet."""
-        try:
-            from deltalake import DeltaTable
-            from deltalake.exceptions import DeltaError, TableNotFoundError
-        except ImportError:
-            raise UsageError(
-                f"sink {self.operator} writes to Delta Lake, and deltalake is not installed",
-                hint="pip install 'abscli[delta]'",
-            ) from None
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError, TableNotFoundError
+
         try:
             return DeltaTable(self._path)
         except TableNotFoundError:
             return None
         except (DeltaError, OSError) as error:
-            raise EngineStopped(
-                f"sink {self.operator}: the table {self.title} cannot be read: {_line(error)}",
-                hint="what is staged waits for it; `abs run --resume` goes on",
-            ) from None
+            raise unreadable(self.operator, self.title, first_line(error)) from None
 
     def shown(self) -> list[EpochId]:
         """As of `Target`."""
@@ -87,6 +81,15 @@ class DeltaSink:
     def _name(self) -> str:
         return f"{self._job}/{self.operator}"
 
+    def identity(self) -> str | None:
+        """As of `Target`: the table's id."""
+        table = self._table()
+        return str(table.metadata().id) if table is not None else None
+
+    def undone(self, identity: str | None) -> str | None:
+        """As of `Target`."""
+        return other_table(self.title, identity, self.identity())
+
     def take(self, attempt_id: str, left: Collection[EpochId], oldest: int) -> None:
         """As of `Target`."""
         self._claim = secrets.randbits(60)
@@ -101,14 +104,12 @@ class DeltaSink:
 
             if self._commit(claim, {LEFT: behind}, {self._line: self._claim}):
                 return
-        raise self._crowded()
+        raise crowded(self.operator, self.title)
 
     def apply(self, delivery: Delivery) -> None:
         """As of `Target`."""
-        from pyarrow.parquet import ParquetFile
-
-        with ExitStack() as files:
-            self._apply(delivery, [ParquetFile(files.enter_context(delivery.open(part))) for part in delivery.parts])
+        with opened(delivery) as parts:
+            self._apply(delivery, parts)
 
     def _apply(self, delivery: Delivery, parts: Sequence[ParquetFile]) -> None:
         id, epoch = f"abs-{delivery.epoch.attempt_id}-{self.operator}", delivery.epoch.number
@@ -118,10 +119,7 @@ class DeltaSink:
                 self._create(parts[0].schema_arrow)
                 continue
             if (table.transaction_version(self._line) or self._claim) != self._claim:
-                raise EngineStopped(
-                    f"sink {self.operator}: {self.title} was taken over by another attempt",
-                    hint="go on with that one; what this one has staged stays in its store",
-                )
+                raise taken_over(self.operator, self.title)
             if (table.transaction_version(id) or 0) >= epoch:
                 return
 
@@ -131,7 +129,7 @@ class DeltaSink:
             metadata = {ATTEMPT: delivery.epoch.attempt_id, EPOCH: str(epoch)}
             if self._commit(write, metadata, {self._line: self._claim, id: epoch}):
                 return
-        raise self._crowded()
+        raise crowded(self.operator, self.title)
 
     def _create(self, schema: pa.Schema) -> None:
         """Make the table, unless somebody else just has."""
@@ -146,12 +144,6 @@ class DeltaSink:
                     raise
 
         self._commit(create, {LEFT: "[]"}, {self._line: self._claim})
-
-    def _crowded(self) -> EngineStopped:
-        return EngineStopped(
-            f"sink {self.operator}: others write {self.title} at every moment",
-            hint="`abs run --resume` when they have ended",
-        )
 
     def _commit(
         self, write: Callable[[CommitProperties], None], metadata: dict[str, str], transactions: dict[str, int]
@@ -170,7 +162,7 @@ class DeltaSink:
             return False
         except Exception as error:  # of rows that do not fit it raises whatever came of it
             raise JobFailed(
-                f"sink {self.operator}: {self.title} does not take the rows: {_line(error)}",
+                f"sink {self.operator}: {self.title} does not take the rows: {first_line(error)}",
                 hint="its columns are those of the rows, by name and type; change the table, and the staged rows are "
                 "written when the job goes on",
             ) from None
@@ -181,10 +173,5 @@ class DeltaSink:
         from deltalake import write_deltalake
 
         schema = parts[0].schema_arrow
-        batches = (batch.select(schema.names).cast(schema) for part in parts for batch in part.iter_batches())
-        rows = pa.RecordBatchReader.from_batches(schema, batches)
+        rows = pa.RecordBatchReader.from_batches(schema, batches_of(parts, schema))
         write_deltalake(table, rows, mode="append", commit_properties=properties)
-
-
-def _line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -59,6 +59,14 @@ class Printed:
         """As of `Target`."""
         return []
 
+    def identity(self) -> str | None:
+        """As of `Target`."""
+        return None
+
+    def undone(self, identity: str | None) -> str | None:
+        """As of `Target`."""
+        return None
+
     def take(self, attempt_id: str, left: Collection[EpochId], oldest: int) -> None:
         """As of `Target`."""
 

@@ -47,6 +47,14 @@ class Renamed:
         """As of `Target`."""
         return [epoch for target in self._targets[::-1] for epoch in target.shown()]
 
+    def identity(self) -> str | None:
+        """As of `Target`: all are in one place."""
+        return self._targets[0].identity()
+
+    def undone(self, identity: str | None) -> str | None:
+        """As of `Target`."""
+        return self._targets[0].undone(identity)
+
     def take(self, attempt_id: str, left: Collection[EpochId], oldest: int) -> None:
         """As of `Target`."""
         for target in self._targets:

@@ -21,7 +21,7 @@ from formats.storage import Storage
 from formats.storage.pieces import WHOLE, put_pieces
 
 PIECE = 1 << 20
-WRITTEN_AS = {"postgres": "csv", "stdout": "jsonl", "delta": "parquet", "kafka": "jsonl"}
+WRITTEN_AS = {"postgres": "csv", "stdout": "jsonl", "delta": "parquet", "iceberg": "parquet", "kafka": "jsonl"}
 """How rows are staged, by the type of the sink: as the target takes them."""
 
 

@@ -199,8 +199,8 @@ class FollowingSource:
         return None
 
     @property
-    def silence(self) -> tuple[float, str] | None:
-        return self._source.silence
+    def held_up(self) -> tuple[float, str] | None:
+        return self._source.held_up
 
     def close(self) -> None:
         """As of `Source`."""

@@ -95,12 +95,12 @@ class KafkaSource:
     @property
     def waiting(self) -> Collection[str]:
         """As of `Source`. While no broker answers it is not known whether there are rows."""
-        if self.silence is not None:
+        if self.held_up is not None:
             return ()
         return [one.split for one in self._partitions if one.is_waiting]
 
     @property
-    def silence(self) -> tuple[float, str] | None:
+    def held_up(self) -> tuple[float, str] | None:
         """As of `Source`."""
         return self._lookout.silence if self._lookout is not None else None
 

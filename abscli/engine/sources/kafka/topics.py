@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
-from abscli.engine.brokers import ONCE, brokers_of, until_they_answer
+from abscli.engine.brokers import ONCE, brokers_of, until_brokers_answer
 from abscli.engine.errors import JobFailed, UsageError
 from formats.brokers import Described
 from formats.job.following import follows
@@ -26,7 +26,7 @@ def beginning(
     """Where a source begins in each partition that its topic has. A source that does not follow the topic ends where
     that ends now. UsageError where there is no such topic; EngineStopped."""
     topic, brokers = Topic.of(operator).name, brokers_of(operator, directory)
-    bounds, there = until_they_answer(
+    bounds, there = until_brokers_answer(
         operator,
         lambda: (brokers.topics([topic], committed=True, seconds=ONCE), brokers.describe(topic, seconds=ONCE)),
         waits,
@@ -56,7 +56,7 @@ def check_positions(
     positions = [*positions]
     refuse_others(operator, positions)
     topic, brokers = Topic.of(operator).name, brokers_of(operator, directory)
-    bounds, there = until_they_answer(
+    bounds, there = until_brokers_answer(
         operator, lambda: (brokers.topics([topic], seconds=ONCE), brokers.describe(topic, seconds=ONCE)), waits
     )
     check_topic(f"source {operator.id}", topic, positions, there)

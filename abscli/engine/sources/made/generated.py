@@ -37,7 +37,7 @@ class GeneratedSource:
 
     connector: dict[str, str] | None = None
     watermark: int | None = None
-    silence: tuple[float, str] | None = None
+    held_up: tuple[float, str] | None = None
     split = 0
 
     def __init__(

@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from abscli.engine.errors import JobFailed
 from abscli.engine.postgres.columns import copied, decoded, selected
-from abscli.engine.postgres.database import Unreachable
 from abscli.engine.sources.postgres.horizon import Writer, as_text, remaining, writers
 from abscli.engine.sources.postgres.keys import Identity, Key
 from abscli.engine.sources.postgres.table import KeyedTable, Looked, check_same
+from formats.errors import Unreachable
 
 if TYPE_CHECKING:
     from psycopg import sql
@@ -88,7 +88,7 @@ class TableReader:
             )
         except Unreachable as error:
             self._let_go()
-            self._wait(f"the database of {self._keyed.table.title} does not answer: {error}")
+            self._wait(f"the database of {self._keyed.table.title} does not answer: {error.message}")
             raise
 
     def again(self, after: Key | None, identity: Identity | None, most: int) -> Piece:

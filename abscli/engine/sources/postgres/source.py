@@ -16,11 +16,11 @@ import msgspec
 import pyarrow as pa
 
 from abscli.engine.errors import JobFailed, UsageError
-from abscli.engine.postgres.database import Unreachable, until_it_answers
 from abscli.engine.sources.files.row_files import keep_schema, kept_schema
 from abscli.engine.sources.postgres.keys import KINDS, Identity, Key, key_text, position_key, read_key, read_kinds
 from abscli.engine.sources.postgres.reading import ROWS, Piece, TableReader, Waits
 from abscli.engine.sources.postgres.table import KeyedTable, kinds_of, look_at, schema_in
+from formats.errors import Unreachable
 from formats.ids import TaskId
 from formats.job.following import followed_every
 from formats.job.model import Operator
@@ -148,7 +148,7 @@ class PostgresSource:
         return (self._title,) if self._waiting and not self._ended else ()
 
     @property
-    def silence(self) -> tuple[float, str] | None:
+    def held_up(self) -> tuple[float, str] | None:
         waits: Waits | None = self._reader.waits
         if waits is None or time.monotonic() - waits.since < SAY_AFTER:
             return None
@@ -299,7 +299,7 @@ class PostgresSource:
         assert self._position is not None
         after, identity = self._stands(self._position)
         again = partial(self._reader.again, after, identity, min(count, ROWS))
-        piece = self._fetched(lambda: until_it_answers(self._keyed.table, again))
+        piece = self._fetched(lambda: self._keyed.table.until_answered(again))
         assert piece is not None
         if not piece.rows.num_rows:
             raise JobFailed(

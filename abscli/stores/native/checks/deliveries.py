@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 
 from abscli.engine.errors import EngineError
@@ -28,9 +29,10 @@ def rows_waiting(store: NativeStore) -> Iterator[Finding]:
     except (FormatError, EngineError):
         return
     for op in staged:
-        if promises is not None:
-            ids = ids_of(promises, op.id, {})
-            yield from _waiting(store, promises, target_of(op, store.job, attempts[-1].directory, ids), ids)
+        with contextlib.suppress(EngineError):  # its package is not installed here
+            if promises is not None:
+                ids = ids_of(promises, op.id, {})
+                yield from _waiting(store, promises, target_of(op, store.job, attempts[-1].directory, ids), ids)
 
 
 def _waiting(store: NativeStore, promises: Promises, target: Target, ids: Sequence[str]) -> Iterator[Finding]:

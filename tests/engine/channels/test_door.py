@@ -26,8 +26,9 @@ from abscli.engine.job import run_job
 from abscli.engine.sources.files import line_files
 from abscli.engine.telemetry.news import Recovered
 from abscli.engine.worker import Worker
-from tests.support.doors import HELLO, House, turned_away, until
+from tests.support.doors import HELLO, House, turned_away
 from tests.support.jobs.small import inline, last_counts, word_count, write_words
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.minutes
 
@@ -70,7 +71,7 @@ def house() -> Iterator[House]:
 def comes_in(house: House, worker: int) -> None:
     with house.knock() as sock:
         sock.sendall(house.greeting_of(worker))
-        until(lambda: house.is_in(worker))
+        wait_for(lambda: house.is_in(worker))
 
 
 def test_who_knows_the_token_comes_in(house: House) -> None:
@@ -95,7 +96,7 @@ def test_a_token_is_compared_whole_and_in_constant_time(house: House, monkeypatc
     monkeypatch.setattr(door.hmac, "compare_digest", lambda a, b: compared.append(len(a)) or whole(a, b))
     with house.knock() as sock:
         sock.sendall(b"\xff" * (TOKEN_BYTES - 1))
-        until(lambda: house.heard_of_one_stranger() == TOKEN_BYTES - 1)
+        wait_for(lambda: house.heard_of_one_stranger() == TOKEN_BYTES - 1)
         assert not compared
         sock.sendall(b"\xff")
         assert turned_away(sock)
@@ -116,7 +117,7 @@ def test_what_follows_a_greeting_is_left_in_the_socket(house: House) -> None:
     with house.knock() as sock:
         body = msgspec.json.encode(HELLO)
         sock.sendall(lengthy(house.token, len(body), body) + b"more")
-        until(lambda: bool(house.admitted))
+        wait_for(lambda: bool(house.admitted))
         assert house.lines[0].sock.recv(64) == b"more"
 
 

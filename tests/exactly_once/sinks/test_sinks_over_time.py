@@ -20,7 +20,7 @@ from abscli.report.findings import Code
 from abscli.stores.native.check import check
 from abscli.stores.native.plan import plan_recovery
 from abscli.stores.native.restore import restore
-from abscli.stores.native.text_validate import next_command
+from abscli.stores.native.text.validate import next_command
 from formats.errors import Damaged, OtherJob, StoreInUse
 from formats.job.model import Topology
 from formats.native.facts import AttemptFacts

@@ -36,10 +36,9 @@ from tests.support.jobs.lines import (
     Gate,
     Lines,
     in_a_process,
-    is_stopped,
     killed,
     topology,
-    wait_for,
+    wait_until_stopped,
     write_lines,
 )
 from tests.support.objects.fixtures import Servers, use
@@ -184,7 +183,7 @@ def test_an_owner_that_comes_back_shows_nothing(lines: Lines, where: str, back: 
     """It was stopped, and another attempt went on from the newest epoch or from the one before."""
     stale = in_a_process(lines, where, 3, signal.SIGSTOP)
     try:
-        wait_for(lambda: is_stopped(stale), stale)
+        wait_until_stopped(stale)
         (lines.folder / "a" / "lock").rename(lines.folder / "a" / "lock-of-old")
         complete = lines.complete()
         lines.run(from_epoch=complete[-1 - back], epochs=1)

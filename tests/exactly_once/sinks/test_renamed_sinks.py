@@ -19,8 +19,8 @@ from tests.support.postgres import Postgres, postgres_server
 
 __all__ = ("postgres_server",)
 RENAMED = Changes((Move("out", "shown"),))
-KILLS = {"jsonl": "reveal", "delta": "committed", "stdout": "printed", "kafka": "finished", "postgres": "commit",
-         "upsert": "shown"}  # fmt: skip
+KILLS = {"jsonl": "reveal", "delta": "committed", "iceberg": "committed", "stdout": "printed", "kafka": "finished",
+         "postgres": "commit", "upsert": "shown"}  # fmt: skip
 """Where a sink's rows are in its target, or about to be, and the job does not know."""
 
 

@@ -17,7 +17,8 @@ from tests.support.postgres import Postgres, execute, postgres_server, rows
 
 __all__ = ("postgres_server",)
 PLACES = [("out", "jsonl"), ("more", "jsonl"), ("tables/a", "delta"), ("tables/b", "delta"), ("whither", "upsert"),
-          ("whither_too", "upsert"), ("whither_new", "postgres"), ("-", "stdout")]  # fmt: skip
+          ("whither_too", "upsert"), ("whither_new", "postgres"), ("-", "stdout"), ("ice_a", "iceberg"),
+          ("ice_b", "iceberg")]  # fmt: skip
 PAIRS = [(before, after) for before in PLACES for after in PLACES if before != after]
 
 

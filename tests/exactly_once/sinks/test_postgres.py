@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import threading
 from pathlib import Path
 
 import pytest
 
 from abscli.api import open_store
+from abscli.engine import patience
 from abscli.engine.errors import EngineStopped, JobFailed, UsageError
-from abscli.engine.postgres import database
 from abscli.report.findings import Code
 from abscli.stores.native.removing.garbage import carry_out, plan_removal
 from formats.errors import Damaged, StoreInUse
@@ -74,20 +73,8 @@ def test_nothing_shows_before_the_manifest_and_all_of_it_after_a_restart(
 
 
 def test_the_server_is_killed_while_the_job_runs(lines: Lines, postgres_server: Postgres) -> None:
-    restarts: list[threading.Thread] = []
-
-    def kill(epoch: int) -> None:
-        if epoch in (2, 4):
-            postgres_server.kill()
-            restarts.append(threading.Thread(target=postgres_server.start))
-            restarts[-1].start()
-
-    try:
+    with postgres_server.restarting(2, 4) as kill:
         lines.run(at=kill)
-    finally:
-        for restart in restarts:
-            restart.join()
-    assert len(restarts) == 2
     assert lines.wrong() == {}
     assert waiting(postgres_server.url) == []
 
@@ -95,7 +82,7 @@ def test_the_server_is_killed_while_the_job_runs(lines: Lines, postgres_server: 
 def test_a_server_that_stays_away_stops_the_job_and_loses_nothing(
     lines: Lines, postgres_server: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "SECONDS", 0.5)
+    monkeypatch.setattr(patience, "SECONDS", 0.5)
     try:
         with pytest.raises(EngineStopped, match="does not answer"):
             lines.run(at=lambda epoch: postgres_server.kill() if epoch == 2 else None)

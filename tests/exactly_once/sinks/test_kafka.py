@@ -60,10 +60,7 @@ def lines(tmp_path: Path, gate: Gate, topic: str) -> Lines:
 def test_killed_at_any_step_it_goes_on(lines: Lines, where: str, n: int) -> None:
     """The first transaction is the claim; in the middle of one some rows are with the broker."""
     killed(lines, where, 1 + 9 * n if where == "producing" else n)
-    if lines.complete():
-        lines.resume()
-    else:
-        lines.run(from_epoch=0)
+    lines.go_on()
     assert lines.wrong() == {}
 
 
@@ -78,7 +75,7 @@ def test_rows_that_two_manifests_name_are_written_once(
         lines = Lines(tmp_path / str(number), gate, f"{topic}-{number}", "kafka")
         lines.run(max_concurrent=4)
         assert lines.wrong() == {}
-        if any(len(part.sink) > 1 for n in lines.complete() for part in lines.store().parts(n)):
+        if lines.twice_named:
             return
     pytest.fail(f"in none of {RUNS} runs did two manifests name the same rows")
 

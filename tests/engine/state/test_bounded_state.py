@@ -21,7 +21,8 @@ from abscli.engine.operators.making import make_operator
 from abscli.engine.operators.runnable import Runnable
 from abscli.engine.state import bounded_state, key_table
 from abscli.engine.state.bounded_state import BoundedState
-from abscli.engine.state.keyed_state import State, StateCopy
+from abscli.engine.state.contract import State
+from abscli.engine.state.copies import StateCopy
 from abscli.engine.state.memory import StateMemory
 from formats.ids import TaskId
 from formats.job.model import Aggregate, Aggregation, Emit, Kind, Operator

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from msgspec.structs import replace
 
 from abscli.api import open_store
 from abscli.engine.errors import EngineStopped, JobFailed, UsageError
-from abscli.engine.sinks.staged.contract import Delivery, StagedPart
 from abscli.engine.sinks.staged.delta import DeltaSink
 from abscli.report.findings import Code
 from formats.ids import EpochId
-from formats.native.facts import SinkFile, digest
-from formats.native.transactions import Transaction
 from formats.storage import MemoryStorage
+from tests.support.jobs.deliveries import ATTEMPT, OTHER, delivered
 from tests.support.jobs.lines import Gate, Lines, killed, restore_to, write_lines
 
 deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'abscli[delta]'")
-ATTEMPT, OTHER = "a" * 32, "b" * 32
 RUNS = 40
 
 
@@ -41,10 +38,7 @@ def commits(path: Path) -> list[tuple[str, int]]:
 @pytest.mark.parametrize("where", ["staged", "manifest", "reveal", "writing", "committed"])
 def test_killed_at_any_step_it_goes_on(lines: Lines, where: str) -> None:
     killed(lines, where, 3)
-    if lines.complete():
-        lines.resume()
-    else:
-        lines.run(from_epoch=0)
+    lines.go_on()
     assert lines.wrong() == {}
     epochs = commits(lines.folder / "out")
     assert len(set(epochs)) == len(epochs)
@@ -58,7 +52,7 @@ def test_rows_that_two_manifests_name_are_committed_once(tmp_path: Path, gate: G
         lines = Lines(tmp_path / str(number), gate, "out", "delta")
         lines.run(max_concurrent=4)
         assert lines.wrong() == {}
-        if any(len(part.sink) > 1 for n in lines.complete() for part in lines.store().parts(n)):
+        if lines.twice_named:
             return
     pytest.fail(f"in none of {RUNS} runs did two manifests name the same rows")
 
@@ -99,20 +93,6 @@ def test_a_restore_into_another_store_commits_what_waits(lines: Lines) -> None:
     restore_to(lines, lines.complete()[-1], "b")
     lines.resume("b")
     assert lines.wrong() == {}
-
-
-def delivered(storage: MemoryStorage, epoch: int, *rows: pa.Table, attempt: str = ATTEMPT) -> Delivery:
-    """Parquet that tasks have staged for an epoch."""
-    parts = []
-    for task, table in enumerate(rows):
-        buffer = pa.BufferOutputStream()
-        pq.write_table(table, buffer)
-        data = buffer.getvalue().to_pybytes()
-        path = f"{attempt}-{epoch}-{task}"
-        storage.put(path, data)
-        file = SinkFile("out", f"part-{task:05d}-{epoch:010d}.parquet", len(data), table.num_rows, digest(data))
-        parts.append(StagedPart(Transaction(attempt, epoch, task, "out"), replace(file, staged=path)))
-    return Delivery(EpochId(attempt, epoch), tuple(parts), storage)
 
 
 def numbers(path: Path) -> list[int]:
@@ -195,3 +175,16 @@ def test_a_place_that_is_no_table_any_more_is_said(tmp_path: Path) -> None:
         log.write_text(json.dumps({"no": "log"}))
     with pytest.raises(EngineStopped, match="cannot be read"):
         sink.check()
+
+
+def test_a_table_that_is_gone_or_another_one_is_refused_and_then_a_choice(lines: Lines) -> None:
+    lines.run(epochs=3)
+    shutil.rmtree(lines.folder / "out")
+    with pytest.raises(UsageError, match="is not there any more, which it has written into"):
+        lines.resume()
+    deltalake.write_deltalake(str(lines.folder / "out"), pa.table({"line": pa.array([], pa.string())}))
+    with pytest.raises(UsageError, match="is another table now"):
+        lines.resume()
+    lines.resume(take_over=True)  # all epochs are in the store still, and it has none of them
+    lines.resume()
+    assert lines.wrong() == {}

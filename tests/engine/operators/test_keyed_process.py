@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -16,209 +14,39 @@ from hypothesis import strategies as st
 
 from abscli import KeyedBatch, KeyedResult, Result, per_key
 from abscli.engine.errors import JobFailed
-from abscli.engine.operators.keyed_process import AT_THE_END, KeyedProcess
-from abscli.engine.operators.making import keyed_by
-from abscli.engine.state.bounded_state import BoundedState
-from abscli.engine.state.keyed_state import KeyedState, State
-from abscli.engine.state.memory import StateMemory
-from formats.ids import TaskId
-from formats.job.model import Keeping, Kind, Operator, Ttl
-from formats.native.state.tables import DUE, decode_state, encode_tables
+from abscli.engine.operators.keyed_process import AT_THE_END
+from formats.job.model import Keeping, Ttl
+from formats.native.state.tables import DUE
 from formats.watermark import END
-
-START = datetime(2026, 1, 1)
-SCHEMA = pa.schema([("user", pa.string()), ("at", pa.timestamp("us")), ("amount", pa.int64())])
-COLUMNS = (("count", "int64"), ("total", "int64"), ("last_at", "timestamp"), ("note", "string"))
-KEEPING = Keeping(COLUMNS, "at")
-SILENT = timedelta(seconds=10)
-
-
-def moment(second: int) -> datetime:
-    return START + timedelta(seconds=second)
-
-
-def microseconds(second: int) -> int:
-    return int((moment(second) - datetime(1970, 1, 1)).total_seconds() * 1_000_000)
-
-
-def batch_of(rows: list[tuple[str | None, int, int]]) -> pa.RecordBatch:
-    return pa.record_batch(
-        [[user for user, _, _ in rows], [moment(second) for _, second, _ in rows], [amount for _, _, amount in rows]],
-        schema=SCHEMA,
-    )
-
-
-def made(
-    function: Callable[[KeyedBatch], Any], state: State | None = None, keeping: Keeping = KEEPING,
-    ttl: Ttl | None = None,
-) -> KeyedProcess:  # fmt: skip
-    more = {} if ttl is None else {"ttl": ttl}
-    operator = Operator("track", Kind.PROCESS, 1, 32, function="m:f", key=("user",), keeping=keeping, **more)
-    key, expires = keyed_by(operator)
-    state = state or KeyedState(key, 32, expires=expires)
-    return KeyedProcess(operator, TaskId("track", 0), state, function)
-
-
-# -- a dict that does the same -------------------------------------------------------------------------------------
-
-
-@per_key({"user": "string", "what": "string", "count": "int64", "at": "timestamp"})
-def track(key: Any, row: Any, state: Any, timer: Any) -> Result:
-    """Two alarms for a user who is silent, the second one ends it; every third row is put out, and 13 ends it, too."""
-    if row is None:
-        out = {**key, "what": f"silent {state['note']}", "count": state["count"], "at": timer}
-        if state["note"] == "twice":
-            return Result(None, [out])
-        return Result({**state, "note": "twice"}, [out], timer + SILENT)
-    if row["amount"] == 13:
-        return Result(None, [{**key, "what": "unlucky", "count": None, "at": row["at"]}])
-    before = state or {"count": 0, "total": 0}
-    count, total = before["count"] + 1, before["total"] + row["amount"]
-    state = {"count": count, "total": total, "last_at": row["at"], "note": "once"}
-    rows = [{**key, "what": "third", "count": state["count"], "at": row["at"]}] if state["count"] % 3 == 0 else []
-    return Result(state, rows, row["at"] + SILENT)
-
-
-@dataclass
-class Model:
-    """Of the same, one row at a time."""
-
-    states: dict[Any, tuple[dict[str, Any], datetime | None]] = field(default_factory=dict)
-    out: list[dict[str, Any]] = field(default_factory=list)
-
-    def take(self, user: Any, second: int, amount: int) -> None:
-        self.fire(user, moment(second))
-        state, timer = self.states.get(user, (None, None))
-        self._call(user, {"user": user, "at": moment(second), "amount": amount}, state, timer)
-
-    def fire(self, user: Any, until: datetime | None) -> None:
-        while user in self.states:
-            state, timer = self.states[user]
-            if timer is None or (until is not None and timer > until):
-                return
-            self._call(user, None, state, timer)
-
-    def advance(self, until: datetime | None) -> None:
-        for user in list(self.states):
-            self.fire(user, until)
-
-    def _call(self, user: Any, row: Any, state: Any, timer: Any) -> None:
-        result = plain_track({"user": user}, row, state, timer)
-        self.out += [dict(row) for row in result.rows]
-        if result.state is None:
-            self.states.pop(user, None)
-        else:
-            self.states[user] = dict(result.state), result.timer
-
-
-plain_track: Callable[..., Result] = track.__wrapped__  # type: ignore[attr-defined]
-
-
-class Run:
-    """The operator under a limit of memory (None: none), and what comes out of it."""
-
-    def __init__(self, limit: int | None, function: Callable[[KeyedBatch], Any] = track) -> None:
-        self.memory = None if limit is None else StateMemory(limit)
-        self.function = function
-        self.epoch = self.records = 0
-        self.files: list[bytes] = []
-        self.out: list[dict[str, Any]] = []
-        self.operator = self._made()
-
-    def _made(self) -> KeyedProcess:
-        state = None
-        if self.memory is not None:
-            key, expires = keyed_by(made(self.function)._operator)
-            state = BoundedState(key, 32, self.memory, 3, expires=expires)
-        return made(self.function, state)
-
-    @property
-    def state(self) -> State:
-        assert self.operator.state is not None
-        return self.operator.state
-
-    def take(self, rows: list[tuple[str | None, int, int]]) -> None:
-        shown = self.operator.process(batch_of(rows), self.records + 1)
-        self.records += len(rows)
-        self.out += shown.to_pylist() if shown is not None else []
-
-    def barrier(self, watermark: int | None) -> None:
-        for shown in self.operator.flush(watermark):
-            self.out += shown.to_pylist()
-        self.epoch += 1
-        copy = self.state.copy(self.epoch, self.epoch - 1)
-        if copy is not None:
-            self.files.append(encode_tables(copy.tables(), self.state.keyed_by, in_key_order=copy.in_key_order))
-        self.state.forget(self.epoch)
-
-    def restart(self) -> None:
-        watermark = self.operator.watermark
-        self.state.close()
-        self.operator = self._made()
-        self.operator.watermark = watermark
-        for data in self.files:
-            self.state.load(decode_state(data, "f"))
-        self.epoch = 0
-        self.state.end_interval(0)
-        self.state.forget(0)
-
-    def rows(self) -> dict[Any, dict[str, Any]]:
-        """Of the state, by user, as the files have it."""
-        rows: dict[Any, dict[str, Any]] = {}
-        for data in self.files:
-            for row in decode_state(data, "f").to_pylist():
-                rows[row["user"]] = row
-        return {user: row for user, row in rows.items() if row[DUE] is not None}
-
-
-STEPS = st.lists(
-    st.tuples(
-        st.sampled_from(["rows", "rows", "rows", "barrier", "restart"]),
-        st.lists(
-            st.tuples(st.sampled_from(["a", "b", "c", None, "d"]), st.integers(0, 15), st.sampled_from([1, 5, 13])),
-            min_size=1, max_size=12,
-        ),
-    ),
-    max_size=14,
-)  # fmt: skip
-
-
-def text(rows: list[dict[str, Any]]) -> Counter[str]:
-    return Counter(str(row) for row in rows)
+from tests.support.jobs.keyed import (
+    COLUMNS,
+    SCHEMA,
+    Model,
+    Run,
+    Steps,
+    batch_of,
+    made,
+    microseconds,
+    moment,
+    play,
+    steps,
+    text,
+    track,
+)
 
 
 @settings(max_examples=150)
-@given(STEPS)
-def test_it_does_what_a_dict_does_whatever_the_batches_barriers_restarts_and_memory(
-    steps: list[tuple[str, list[tuple[str | None, int, int]]]],
-) -> None:
-    """Rows come up to 15 seconds out of order, and none behind a watermark."""
+@given(steps(["a", "b", "c", None, "d"], [1, 5, 13]))
+def test_it_does_what_a_dict_does_whatever_the_batches_barriers_restarts_and_memory(steps: Steps) -> None:
     model, runs = Model(), [Run(limit) for limit in (None, 1, 20_000)]
-    second = 0
-    for what, rows in steps:
-        if what == "rows":
-            moved = [(user, second + later, amount) for user, later, amount in rows]
-            for row in moved:
-                model.take(*row)
-            for run in runs:
-                run.take(moved)
-            second += 7
-        for run in runs:
-            if what != "rows":
-                run.barrier(microseconds(second))
-            if what == "restart":
-                run.restart()
-        if what != "rows":
-            model.advance(moment(second))
-            for run in runs:
-                rows_kept = run.rows()
-                assert {user: {name: row[name] for name, _ in COLUMNS} for user, row in rows_kept.items()} == {
-                    user: {"note": None, **state} for user, (state, _) in model.states.items()
-                }
-                assert run.state.rows == len(model.states)
-    model.advance(None)
+
+    def compare(run: Run) -> None:
+        assert {user: {name: row[name] for name, _ in COLUMNS} for user, row in run.rows().items()} == {
+            user: {"note": None, **state} for user, (state, _) in model.states.items()
+        }
+
+    play(steps, model, runs, compare)
     for run in runs:
-        run.barrier(END)
         assert text(run.out) == text(model.out)
         assert not run.rows()
     for user in "abcd":  # of one key they come in order

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import shutil
-import threading
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from abscli.api import open_store
+from abscli.engine import patience
 from abscli.engine.errors import EngineStopped, JobFailed, UsageError
-from abscli.engine.postgres import database
 from abscli.engine.postgres.database import Table
 from abscli.engine.sinks.postgres.upsert import UpsertedTable
 from abscli.engine.sinks.staged.contract import Delivery, StagedPart
@@ -60,10 +59,7 @@ def findings(lines: Lines, *codes: Code) -> list[str]:
 @pytest.mark.parametrize("where", ["staged", "manifest", "reveal", "merging", "shown"])
 def test_killed_at_any_step_it_goes_on(lines: Lines, where: str, postgres_server: Postgres) -> None:
     killed(lines, where, 4)
-    if not lines.complete():
-        lines.run(from_epoch=0)
-    else:
-        lines.resume()
+    lines.go_on()
     assert lines.wrong() == {}
     assert sorted(lines.shown()) == sorted(row for (row,) in rows(postgres_server.url, f"select line from {TABLE}"))
 
@@ -175,20 +171,8 @@ def test_a_driver_that_comes_back_when_others_have_gone_further_writes_nothing(
 
 
 def test_the_server_is_killed_while_the_job_runs(lines: Lines, postgres_server: Postgres) -> None:
-    restarts: list[threading.Thread] = []
-
-    def kill(epoch: int) -> None:
-        if epoch in (2, 4):
-            postgres_server.kill()
-            restarts.append(threading.Thread(target=postgres_server.start))
-            restarts[-1].start()
-
-    try:
+    with postgres_server.restarting(2, 4) as kill:
         lines.run(at=kill)
-    finally:
-        for restart in restarts:
-            restart.join()
-    assert len(restarts) == 2
     assert lines.wrong() == {}
     assert sorted(lines.shown()) == sorted(row for (row,) in rows(postgres_server.url, f"select line from {TABLE}"))
 
@@ -196,7 +180,7 @@ def test_the_server_is_killed_while_the_job_runs(lines: Lines, postgres_server: 
 def test_a_server_that_stays_away_stops_the_job_and_loses_nothing(
     lines: Lines, postgres_server: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "SECONDS", 0.5)
+    monkeypatch.setattr(patience, "SECONDS", 0.5)
     try:
         with pytest.raises(EngineStopped, match="does not answer"):
             lines.run(at=lambda epoch: postgres_server.kill() if epoch == 2 else None)

@@ -39,10 +39,7 @@ def by_id(lines: Lines) -> Counter[str]:
 @pytest.mark.parametrize("where", ["staged", "manifest", "reveal", "printed", "marked"])
 def test_killed_at_any_step_a_row_is_there_once_by_its_id(lines: Lines, where: str) -> None:
     killed(lines, where, 3)
-    if lines.complete():
-        lines.resume()
-    else:
-        lines.run(from_epoch=0)
+    lines.go_on()
     assert set(by_id(lines).values()) == {1}
     assert by_id(lines).keys() == lines.shown().keys()
     wrong = lines.wrong()

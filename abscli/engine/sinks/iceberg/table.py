@@ -1,0 +1,314 @@
+"""A table of Iceberg: one commit an epoch, which sets the sink's property of the table (`marks`) in one step with its
+rows.
+
+A commit asserts which snapshot is the current one, the one of which the property was read: of two at once the catalog
+takes one, and the other is told, reads the property again, and then writes or not. So does one of which nobody knows
+what became. pyiceberg would repeat a commit upon what somebody else has written meanwhile, without a look at the
+property: it is not let. A claim is a commit without rows, for the same reason: whoever was stopped in the middle of a
+commit asserts a snapshot that is not the current one any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import secrets
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from abscli.engine.errors import EngineStopped, JobFailed
+from abscli.engine.sinks.iceberg.columns import disagreements, in_columns, made_for, written_as
+from abscli.engine.sinks.iceberg.marks import CLAIM, JOB, Commit, Marks, epochs_of, is_undone, line_of, summary_of
+from abscli.engine.sinks.iceberg.place import TablePlace, shown
+from abscli.engine.sinks.staged.contract import Delivery
+from abscli.engine.sinks.staged.parquet_rows import opened
+from abscli.engine.sinks.staged.refusals import Unanswered, crowded, other_table, taken_over, unreadable
+from formats.ids import EpochId
+from formats.job.model import Operator
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyarrow.parquet import ParquetFile
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
+TRIES = 11
+"""Times that a commit is tried where others write the table as well, or nobody knows what became of it."""
+WAIT = 0.05
+"""Seconds before the second try; before each further one twice as many, and a share of that at random: a minute or so
+in all."""
+MADE_WITH = {"write.metadata.delete-after-commit.enabled": "true"}
+"""Of a table that the sink makes: each commit writes the table's metadata anew, of which the newest hundred stay."""
+
+
+class IcebergTable:
+    """As of `Target`. job: its name; directory: of its file."""
+
+    remembers = True
+
+    def __init__(self, operator: Operator, directory: str, job: str) -> None:
+        self.operator = operator.id
+        self._place = TablePlace.of(operator, directory)
+        self.title = self._place.title
+        self._name = f"{job}/{operator.id}"
+        self._property = f"abs.sink.{self._name}"
+        self._catalog: Catalog | None = None
+        self._is_held = False
+        self._writer = ""
+        self._uuid: str | None = None
+
+    @contextlib.contextmanager
+    def hold(self) -> Iterator[None]:
+        """As of `Target`: who takes the table takes it from others, whose commits fail from then on."""
+        self._is_held = True
+        try:
+            yield
+        finally:
+            self._is_held = False
+            self._close()
+
+    def _close(self) -> None:
+        catalog, self._catalog = self._catalog, None
+        if catalog is not None:
+            catalog.close()
+
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[None]:
+        """A catalog that was opened for a question alone is closed again."""
+        try:
+            yield
+        finally:
+            if not self._is_held:
+                self._close()
+
+    # -- what is there -------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """As of `Target`."""
+        with self._asking():
+            self._load()
+
+    def shown(self) -> list[EpochId]:
+        """As of `Target`."""
+        with self._asking():
+            table = self._load()
+            return self._marks(table).shown() if table is not None else []
+
+    def identity(self) -> str | None:
+        """As of `Target`: the table's UUID."""
+        with self._asking():
+            return _uuid(self._load())
+
+    def undone(self, identity: str | None) -> str | None:
+        """As of `Target`."""
+        with self._asking():
+            return self._undone(self._load(), identity)
+
+    def _undone(self, table: Table | None, identity: str | None) -> str | None:
+        other = other_table(self.title, identity, _uuid(table))
+        if table is None or other is not None:
+            return other
+        marks, line = self._property_of(table), _line(table)
+        if not is_undone(marks, line, _commits(table)):
+            return None
+        newest = max((epoch.number for epoch in marks.shown()), default=0)
+        current = line[0].id if line else "none"
+        return (
+            f"{self.title} was set back to snapshot {current}, and has lost snapshot {marks.snapshot}, with rows up to "
+            f"epoch {newest}"
+        )
+
+    def _load(self, *, make: bool = False) -> Table | None:
+        """The table as it is; None where it is not there. make: also a catalog that is not there yet."""
+        if self._catalog is None:
+            self._catalog = self._place.open(make=make)
+            if self._catalog is None:
+                return None
+        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+        try:
+            return self._catalog.load_table(self._place.table)
+        except (NoSuchTableError, NoSuchNamespaceError):
+            return None
+        except Exception as error:  # a catalog's client raises whatever comes of it
+            raise unreadable(self.operator, self.title, shown(error)) from None
+
+    def _property_of(self, table: Table) -> Marks:
+        try:
+            return Marks.read(table.properties.get(self._property))
+        except ValueError as error:
+            raise EngineStopped(
+                f"sink {self.operator}: the property {self._property} of {self.title} cannot be read: {error}",
+                hint="set it again as the newest snapshot of the table's metadata before had it; or unset it: what "
+                "snapshots say of themselves counts then",
+            ) from None
+
+    def _marks(self, table: Table) -> Marks:
+        """What the table has: what the property says, and what snapshots say that it does not."""
+        marks, line = self._property_of(table), _line(table)
+        if is_undone(marks, line, _commits(table)):
+            marks = marks.up_to(max((epoch.number for epoch in epochs_of(self._name, line)), default=0))
+        return marks.with_epochs([epoch for epoch in epochs_of(self._name, line) if not marks.has_left(epoch)])
+
+    # -- what changes it -----------------------------------------------------------------------------------
+
+    def take(self, attempt_id: str, left: Collection[EpochId], oldest: int) -> None:
+        """As of `Target`."""
+        self._writer = f"{attempt_id} {secrets.token_hex(8)}"
+
+        def take() -> bool:
+            table = self._load()
+            self._uuid = _uuid(table)
+            if table is None or self._property_of(table).writer == self._writer:
+                return True  # its first commit makes it, and claims it
+            marks = self._marks(table).taken(self._writer, left, oldest)
+            self._write(table, [], marks, {JOB: self._name, CLAIM: self._writer})
+            return False
+
+        self._until_done(take)
+
+    def apply(self, delivery: Delivery) -> None:
+        """As of `Target`."""
+        with opened(delivery) as parts:
+            self._until_done(lambda: self._apply(delivery, parts))
+
+    def _apply(self, delivery: Delivery, parts: Sequence[ParquetFile]) -> bool:
+        """Whether it is there; else it has been tried."""
+        table = self._load(make=True)
+        if self._uuid is not None and (undone := self._undone(table, self._uuid)) is not None:
+            raise EngineStopped(
+                f"sink {self.operator}: {undone}, while the job ran",
+                hint="`abs run --resume` says what can be done; what is staged stays in the store",
+            )
+        if table is None:
+            self._create(parts)
+            return False
+        self._uuid = _uuid(table)
+        marks = self._marks(table)
+        if marks.writer not in ("", self._writer):
+            raise taken_over(self.operator, self.title)
+        if marks.has(delivery.epoch):
+            return True
+        marks = msgspec.structs.replace(marks.with_epochs([delivery.epoch]), writer=self._writer)
+        self._write(table, parts, marks, summary_of(self._name, delivery.epoch))
+        return False
+
+    def _until_done(self, step: Callable[[], bool]) -> None:
+        """Until a step finds it done, that tries it where it is not; EngineStopped where that does not end."""
+        trouble: EngineStopped = crowded(self.operator, self.title)
+        for number in range(TRIES):
+            if number:
+                time.sleep(WAIT * 2 ** (number - 1) * (1 + random.random()))
+            try:
+                if step():
+                    return
+            except Unanswered as error:
+                trouble = error
+                self._close()
+        raise trouble
+
+    def _create(self, parts: Sequence[ParquetFile]) -> None:
+        """Make the table, unless somebody else just has."""
+        import pyarrow as pa
+        from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchNamespaceError, TableAlreadyExistsError
+
+        try:
+            rows = pa.unify_schemas([part.schema_arrow for part in parts], promote_options="permissive")
+            schema = made_for(rows)
+        except (ValueError, TypeError) as error:
+            raise self._unfit(str(error)) from None
+        assert self._catalog is not None
+        properties = {**MADE_WITH, self._property: Marks(self._writer).text()}
+        try:
+            try:
+                self._catalog.create_table(self._place.table, schema, properties=properties)
+            except NoSuchNamespaceError:
+                with contextlib.suppress(NamespaceAlreadyExistsError):
+                    self._catalog.create_namespace(self._place.table.rpartition(".")[0])
+                self._catalog.create_table(self._place.table, schema, properties=properties)
+        except TableAlreadyExistsError:
+            return
+        except Exception as error:
+            raise self._unwritten(error) from None
+
+    def _write(self, table: Table, parts: Sequence[ParquetFile], marks: Marks, summary: dict[str, str]) -> None:
+        """Try to commit the rows; without any, of a claim, the property alone."""
+        import pyarrow as pa
+        from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+        columns = schema_to_pyarrow(table.schema(), include_field_ids=False)
+        schemas = [part.schema_arrow for part in parts]
+        if wrong := list(dict.fromkeys(fault for schema in schemas for fault in disagreements(schema, columns))):
+            raise self._unfit("; ".join(wrong))
+        written = written_as(schemas, columns) if schemas else columns
+        batches = (in_columns(batch, written) for part in parts for batch in part.iter_batches())
+        self._commit(table, pa.RecordBatchReader.from_batches(written, batches), marks, summary)
+
+    def _commit(self, table: Table, rows: pa.RecordBatchReader, marks: Marks, summary: dict[str, str]) -> None:
+        """Try it: whether it is there the table says."""
+        import pyarrow as pa
+        from pyiceberg.exceptions import CommitFailedException
+
+        _let_fail(table)
+        transaction = table.transaction()
+        try:
+            # pyiceberg divides rows among partitions only where it has all of them.
+            whole = rows if table.spec().is_unpartitioned() else rows.read_all()
+            transaction.append(whole, snapshot_properties=summary)
+        except (ValueError, TypeError, NotImplementedError, pa.ArrowException) as error:
+            raise self._unfit(shown(error)) from None
+        except Exception as error:
+            raise self._unwritten(error) from None
+        snapshot = transaction.table_metadata.current_snapshot()
+        assert snapshot is not None
+        marks = msgspec.structs.replace(marks, snapshot=snapshot.snapshot_id, sequence=snapshot.sequence_number or 0)
+        transaction.set_properties({self._property: marks.text()})
+        try:
+            transaction.commit_transaction()
+        except CommitFailedException:
+            return
+        except Exception as error:
+            # It is there, or is not, or will be: who tries again asserts the same snapshot, and one of both fails.
+            raise self._unwritten(error) from None
+
+    def _unfit(self, message: str) -> JobFailed:
+        return JobFailed(
+            f"sink {self.operator}: {self.title} does not take the rows: {message}",
+            hint="change the table or give the sink another one; the rows are staged, and written when the job goes on",
+        )
+
+    def _unwritten(self, error: Exception) -> EngineStopped:
+        from pyiceberg.exceptions import ForbiddenError, UnauthorizedError
+
+        is_final = isinstance(error, (ForbiddenError, UnauthorizedError, PermissionError))
+        return (EngineStopped if is_final else Unanswered)(
+            f"sink {self.operator}: {self.title} cannot be written: {shown(error)}",
+            hint="what is staged waits for it; `abs run --resume` goes on",
+        )
+
+
+def _uuid(table: Table | None) -> str | None:
+    return str(table.metadata.table_uuid) if table is not None else None
+
+
+def _let_fail(table: Table) -> None:
+    """Have commits fail that somebody else was before: pyiceberg would try again on its own."""
+    properties = {**table.metadata.properties, "commit.retry.num-retries": "0"}
+    table.metadata = table.metadata.model_copy(update={"properties": properties})
+
+
+def _commits(table: Table) -> dict[int, Commit]:
+    return {commit.id: commit for commit in map(_commit_of, table.metadata.snapshots)}
+
+
+def _line(table: Table) -> list[Commit]:
+    current = table.current_snapshot()
+    return list(line_of(_commit_of(current) if current is not None else None, _commits(table)))
+
+
+def _commit_of(snapshot: Any) -> Commit:
+    summary = snapshot.summary.additional_properties if snapshot.summary is not None else {}
+    return Commit(snapshot.snapshot_id, snapshot.parent_snapshot_id, snapshot.sequence_number or 0, summary)

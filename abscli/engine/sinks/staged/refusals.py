@@ -1,0 +1,49 @@
+"""What targets of staged rows have in common to say."""
+
+from __future__ import annotations
+
+from abscli.engine.errors import EngineStopped
+
+
+def taken_over(operator: str, title: str) -> EngineStopped:
+    """Another attempt has the target now."""
+    return EngineStopped(
+        f"sink {operator}: {title} was taken over by another attempt",
+        hint="go on with that one; what this one has staged stays in its store",
+    )
+
+
+def crowded(operator: str, title: str) -> EngineStopped:
+    """Each try was overtaken by somebody else's commit."""
+    return EngineStopped(
+        f"sink {operator}: others write {title} at every moment", hint="`abs run --resume` when they have ended"
+    )
+
+
+class Unanswered(EngineStopped):
+    """The target cannot be asked now, or has not said what became of a step; it may later."""
+
+
+def unreadable(operator: str, title: str, reason: str) -> Unanswered:
+    """The target cannot be asked."""
+    return Unanswered(
+        f"sink {operator}: the table {title} cannot be read: {reason}",
+        hint="what is staged waits for it; `abs run --resume` goes on",
+    )
+
+
+def other_table(title: str, before: str | None, now: str | None) -> str | None:
+    """That a table is not the one any more that a sink has written into; None where it is, or has written into none.
+
+    before, now: what tells tables of one name apart; None of one that is not there.
+    """
+    if before is None or before == now:
+        return None
+    if now is None:
+        return f"{title} is not there any more, which it has written into ({before})"
+    return f"{title} is another table now ({now}) than the one that it has written into ({before})"
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, in a line."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
