@@ -244,7 +244,7 @@ class _Run:
             work()
         except EngineError as error:
             self._sampled[id].error = error
-        except (pa.ArrowException, ValueError, TypeError, KeyError) as error:
+        except (pa.ArrowException, ValueError, TypeError, KeyError, OverflowError) as error:
             self._sampled[id].error = cannot_work(TaskId(id, 0), error, columns or pa.schema([]))
 
 

@@ -461,7 +461,8 @@ class RunningTask:
         """While it works on its input: what its columns do not allow is a failure of the job."""
         try:
             yield
-        except (pa.ArrowException, ValueError, TypeError, KeyError) as error:  # JobFailed is none of these
+        # JobFailed is none of these.
+        except (pa.ArrowException, ValueError, TypeError, KeyError, OverflowError) as error:
             raise cannot_work(self.machine.name, error, self._input or pa.schema([])) from error
 
     def _emit(self, rows: pa.RecordBatch | None, output: str | None = None) -> None:

@@ -120,7 +120,11 @@ def _characters(column: pa.StringArray) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """The rows as JSON has them: a float that is not finite by its name, since null is another value (and key)."""
-    rows: list[dict[str, Any]] = batch.to_pylist()
+    try:
+        rows: list[dict[str, Any]] = batch.to_pylist()
+    except OverflowError:
+        names, columns = batch.schema.names, [_values(column) for column in batch.columns]
+        rows = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if pa.types.is_floating(column.type):
             finite = pc.fill_null(pc.is_finite(column.cast(pa.float64())), True)
@@ -130,6 +134,28 @@ def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
         for i in odd.tolist():
             rows[i][name] = _named(rows[i][name])
     return rows
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """The values of a column; times and dates of years that Python does not have as text, as its own are written.
+
+    OverflowError for those that Arrow does not write either, and for nested ones.
+    """
+    is_time = pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)
+    return [_time(value) if is_time else value.as_py() for value in column]
+
+
+def _time(value: pa.Scalar) -> Any:
+    try:
+        return value.as_py()
+    except OverflowError:
+        zoned = pa.types.is_timestamp(value.type) and value.type.tz is not None
+        text = value.cast(pa.timestamp(value.type.unit, "UTC") if zoned else value.type).cast(pa.string()).as_py()
+        if text.startswith("<"):
+            raise
+        seconds, _, fraction = text.rstrip("Z").partition(".")
+        point = f".{fraction:0<6}" if fraction.strip("0") else ""
+        return f"{seconds.replace(' ', 'T')}{point}{'Z' if zoned else ''}"
 
 
 def _named(value: Any) -> Any:

@@ -80,3 +80,30 @@ def test_the_first_and_the_last_time_are_written(zone: str | None) -> None:
 def test_floats_that_are_not_finite_are_named() -> None:
     batch = pa.record_batch([pa.array([1.5, math.nan, None, -math.inf])], names=["x"])
     assert [json.loads(line)["x"] for line in written(batch).splitlines()] == [1.5, "NaN", None, "-Infinity"]
+
+
+SECONDS = [253_402_300_799, 253_402_300_800, -62_135_596_801, None]
+"""The last of the year 9999, the one behind it, that before the year 1."""
+
+
+def test_times_of_years_that_python_does_not_have_are_written_as_others_are() -> None:
+    """The window of a row whose time stands for never, 9999-12-31T23:59:59, ends a second later."""
+    batch = pa.record_batch(
+        [
+            pa.array([None if second is None else second * 10**6 + 5 for second in SECONDS], pa.timestamp("us")),
+            pa.array(SECONDS, pa.timestamp("s", "Europe/Berlin")),
+            pa.array([2_932_896, 2_932_897, -719_163, None], pa.date32()),
+        ],
+        names=["at", "there", "day"],
+    )
+    rows = [json.loads(line) for line in written(batch).splitlines()]
+    assert [row["at"] for row in rows] == [
+        "9999-12-31T23:59:59.000005", "10000-01-01T00:00:00.000005", "0000-12-31T23:59:59.000005", None,
+    ]  # fmt: skip
+    assert [row["there"] for row in rows][1:] == ["10000-01-01T00:00:00Z", "0000-12-31T23:59:59Z", None]
+    assert [row["day"] for row in rows] == ["9999-12-31", "10000-01-01", "0000-12-31", None]
+
+
+def test_times_that_nobody_can_write_are_an_error() -> None:
+    with pytest.raises(OverflowError):
+        written(pa.record_batch([pa.array([2**62], pa.timestamp("s"))], names=["at"]))

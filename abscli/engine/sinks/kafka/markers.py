@@ -46,10 +46,12 @@ class _Key(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(slots=True)
 class Marks:
-    """Of one sink. epochs: whose rows the topic has. writer: who has claimed it last."""
+    """Of one sink. epochs: whose rows the topic has. left: whose it has, too, and which were left behind. writer: who
+    has claimed it last."""
 
     name: SinkName
     epochs: dict[EpochId, None] = field(default_factory=dict)
+    left: dict[EpochId, None] = field(default_factory=dict)
     writer: str | None = None
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
@@ -63,12 +65,15 @@ class Marks:
         epoch = EpochId(mark.attempt, mark.epoch)
         if not mark.attempt:
             self.writer = value.decode() if value is not None else None
-        elif value is None:
-            self.epochs.pop(epoch, None)
         else:
-            self.epochs[epoch] = None
+            self.epochs.pop(epoch, None)
+            self.left.pop(epoch, None)
+            if value is not None:
+                (self.left if value == LEFT else self.epochs)[epoch] = None
 
 
+LEFT = b'{"left":true}'
+"""The mark of an epoch whose rows stay in the topic and are of no line: it is not shown, and never written again."""
 Message = tuple[bytes | None, bytes | None]
 """Key and value."""
 
@@ -81,6 +86,11 @@ def written(name: SinkName, epoch: EpochId, facts: Mapping[str, int]) -> Message
 def claimed(name: SinkName, writer: str) -> Message:
     """Who writes from here on."""
     return msgspec.json.encode(_Key(*name)), writer.encode()
+
+
+def left_behind(name: SinkName, epochs: Iterable[EpochId]) -> list[Message]:
+    """That epochs are of no line any more."""
+    return [(_key(name, epoch), LEFT) for epoch in epochs]
 
 
 def forgotten(name: SinkName, epochs: Iterable[EpochId]) -> list[Message]:

@@ -18,7 +18,7 @@ import msgspec
 from abscli.engine.brokers import ONCE, brokers_of, until_brokers_answer
 from abscli.engine.errors import EngineStopped, JobFailed, UsageError
 from abscli.engine.patience import SECONDS
-from abscli.engine.sinks.kafka.markers import CONFIG, Marks, Message, SinkName, claimed, forgotten, written
+from abscli.engine.sinks.kafka.markers import CONFIG, Marks, Message, SinkName, claimed, forgotten, left_behind, written
 from abscli.engine.sinks.kafka.transactions import Lost, Transactions, read_to_end
 from abscli.engine.sinks.staged.contract import Delivery
 from abscli.engine.sinks.staged.refusals import taken_over
@@ -111,14 +111,16 @@ class KafkaTopic:
         writer = f"{attempt_id} {secrets.token_hex(8)}"
         for _ in range(TRIES):
             marks = self._begin()
-            gone = [epoch for epoch in marks.epochs if epoch in left or epoch.number < oldest]
-            messages = [claimed(self._name, writer), *forgotten(self._name, gone)]
+            gone = [epoch for epoch in (*marks.epochs, *marks.left) if epoch.number < oldest]
+            behind = [epoch for epoch in marks.epochs if epoch in left and epoch.number >= oldest]
+            marked = [*forgotten(self._name, gone), *left_behind(self._name, behind)]
+            messages = [claimed(self._name, writer), *marked]
             try:
                 self._transactions.write((self._name.marks, message) for message in messages)
             except Lost:
                 continue
-            for epoch in gone:
-                del marks.epochs[epoch]
+            for key, value in marked:
+                marks.take(key, value)
             self._marks, self._writer = marks, writer
             return
         raise self._crowded()
@@ -144,7 +146,7 @@ class KafkaTopic:
                 if marks.writer != self._writer:
                     raise taken_over(self.operator, self.title)
                 self._marks = marks
-            if delivery.epoch in self._marks.epochs:
+            if delivery.epoch in self._marks.epochs or delivery.epoch in self._marks.left:
                 return
             try:
                 self._transactions.write(self._messages(delivery))

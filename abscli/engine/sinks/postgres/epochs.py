@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
 from abscli.engine.postgres.database import Table, identifier
@@ -96,13 +96,17 @@ class Epochs:
         rows: list[Any] = self._run(connection, query, (self.table.title, self._job)).fetchall()
         return [Transaction(*row) for row in rows]
 
-    def supersede(self, connection: Connection, parts: list[Transaction]) -> None:
-        """Their rows stay, and are on no line of this job any more."""
+    def left(self, connection: Connection) -> list[Transaction]:
+        """What the table shows of the job, and was accepted as being of another line."""
+        query = "select attempt_id, epoch, task, operator from {} where target = %s and job = %s and superseded"
+        rows: list[Any] = self._run(connection, query, (self.table.title, self._job)).fetchall()
+        return [Transaction(*row) for row in rows]
+
+    def supersede(self, connection: Connection, parts: Iterable[Transaction], *, superseded: bool = True) -> None:
+        """Their rows stay, and are on no line of this job any more; or they are on its line again."""
         for part in parts:
-            query = (
-                "update {} set superseded = true where attempt_id = %s and epoch = %s and task = %s and operator = %s"
-            )
-            self._run(connection, query, _key(part))
+            query = "update {} set superseded = %s where attempt_id = %s and epoch = %s and task = %s and operator = %s"
+            self._run(connection, query, (superseded, *_key(part)))
 
     def forget_below(self, connection: Connection, epoch: int) -> None:
         """Let go of rows that no manifest can name any more, but for the newest of each attempt and task."""

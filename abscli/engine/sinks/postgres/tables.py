@@ -39,6 +39,7 @@ class TableExamined:
     due: what manifests of the line name.
     named: what any manifest of the store names, by transaction's name.
     beyond: what the table shows that is not of the line.
+    back: what was left behind, and is of the line again.
     """
 
     operator: str
@@ -46,6 +47,7 @@ class TableExamined:
     due: Mapping[str, SinkFile]
     named: frozenset[str]
     beyond: tuple[Transaction, ...]
+    back: tuple[Transaction, ...]
 
 
 class _Hold:
@@ -120,8 +122,9 @@ class Tables:
                           for file in by_id.values() if file.prepared is not None)  # fmt: skip
         if not hold.epochs.is_there(connection):
             shown: list[Transaction] = []
+            left: list[Transaction] = []
         else:
-            shown = hold.epochs.shown(connection)
+            shown, left = hold.epochs.shown(connection), hold.epochs.left(connection)
         line: Sequence[Stretch] = stretches(promises.lives, parent) if parent else ()
         beyond = tuple(part for part in shown if part.gid not in due and not is_on(line, part.made_for))
         if beyond and not self._take_over:
@@ -131,11 +134,12 @@ class Tables:
                 hint="go on from the newest epoch, on the store that made them; or delete them there, and go on with "
                 "--take-over, which leaves the table as it is",
             )
-        waiting, seen = prepared(connection), set(shown)
+        waiting, seen = prepared(connection), {*shown, *left}
         gone = [gid for gid in due if gid not in waiting and transaction_of(gid) not in seen]
         if gone and not self._accept_missing:
             raise _gone(table, due[gone[0]], gone[0])
-        return TableExamined(table.operator, table.title, due, named, beyond)
+        back = tuple(part for part in left if part.gid in due)
+        return TableExamined(table.operator, table.title, due, named, beyond, back)
 
     def take(self, examined: Sequence[TableExamined], store: NativeStore, attempt: AttemptFacts) -> None:
         """Make every table show exactly what belongs to the attempt's parent, as far as it can."""
@@ -145,7 +149,10 @@ class Tables:
             hold = self._holds[one.operator]
             hold.attempt_id = attempt.id
             hold.table.ask(hold.epochs.create)
-            hold.table.ask(lambda connection, hold=hold, one=one: hold.epochs.supersede(connection, list(one.beyond)))  # type: ignore[misc]
+            hold.table.ask(lambda connection, hold=hold, one=one: hold.epochs.supersede(connection, one.beyond))  # type: ignore[misc]
+            hold.table.ask(
+                lambda connection, hold=hold, one=one: hold.epochs.supersede(connection, one.back, superseded=False)  # type: ignore[misc]
+            )
             self._commit(hold, one.due)
 
             def undecided(part: Transaction, one: TableExamined = one) -> bool:
