@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tests.exactly_once.test_renamed_sinks import broker, lines
+from tests.exactly_once.sinks.test_renamed_sinks import broker, lines
 from tests.support.jobs.lines import Lines
 from tests.support.postgres import postgres_server
 
