@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
-
 from tests.exactly_once.sinks.test_renamed_sinks import broker, lines
 from tests.support.jobs.lines import Lines
 from tests.support.postgres import postgres_server
@@ -15,8 +13,6 @@ __all__ = ("broker", "lines", "postgres_server")
 
 
 def test_a_branch_that_was_left_and_is_gone_on_from_is_there_once(lines: Lines) -> None:
-    if lines.type == "iceberg":
-        pytest.xfail("a table of Iceberg forgets what was left behind, and gets it again")
     lines.run(epochs=4)
     epochs, before = lines.complete(), lines.shown()
     lines.run(from_epoch=epochs[1], take_over=True, epochs=1)

@@ -51,7 +51,7 @@ class Marks(msgspec.Struct, frozen=True):
         return _holds(self.epochs.get(epoch.attempt_id, ()), epoch.number)
 
     def has_left(self, epoch: EpochId) -> bool:
-        """Whether it was left behind."""
+        """Whether it is there, and was left behind."""
         return _holds(self.left.get(epoch.attempt_id, ()), epoch.number)
 
     def with_epochs(self, epochs: Collection[EpochId]) -> Self:
@@ -68,7 +68,8 @@ class Marks(msgspec.Struct, frozen=True):
 
     def up_to(self, number: int) -> Self:
         """Without what is above an epoch."""
-        return msgspec.structs.replace(self, epochs=_runs([epoch for epoch in self.shown() if epoch.number <= number]))
+        shown, left = ([epoch for epoch in _ids(runs) if epoch.number <= number] for runs in (self.epochs, self.left))
+        return msgspec.structs.replace(self, epochs=_runs(shown), left=_runs(left))
 
 
 def _holds(runs: Runs, number: int) -> bool:

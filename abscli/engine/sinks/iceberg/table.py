@@ -204,7 +204,7 @@ class IcebergTable:
         marks = self._marks(table)
         if marks.writer not in ("", self._writer):
             raise taken_over(self.operator, self.title)
-        if marks.has(delivery.epoch):
+        if marks.has(delivery.epoch) or marks.has_left(delivery.epoch):
             return True
         marks = msgspec.structs.replace(marks.with_epochs([delivery.epoch]), writer=self._writer)
         self._write(table, parts, marks, summary_of(self._name, delivery.epoch))
