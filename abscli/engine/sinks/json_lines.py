@@ -76,30 +76,36 @@ def _numbers(column: pa.FloatArray) -> pa.StringArray | None:
 
 
 def _moments(column: pa.TimestampArray) -> pa.StringArray | None:
-    """Times in ISO 8601, with microseconds where a time has any; None where they are finer, in a zone that is not UTC,
-    or beyond the years that Python's times have."""
+    """Times in ISO 8601, with as much of a second as a time has: nothing, microseconds or nanoseconds. None where they
+    are in a zone that is not UTC, or beyond the years that Python's times have."""
     unit, zone = column.type.unit, column.type.tz
-    if unit == "ns" or zone not in (None, "UTC"):
-        return None
-    bounds = pc.min_max(column.cast(pa.int64()))
-    per_second = {"s": 1, "ms": 10**3, "us": 10**6}[unit]
-    if bounds["min"].is_valid and not (
-        FIRST_SECOND * per_second <= bounds["min"].as_py() and bounds["max"].as_py() < END_SECOND * per_second
+    per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
+    times = column.cast(pa.int64())
+    bounds = pc.min_max(times)
+    if zone not in (None, "UTC") or not (
+        FIRST_SECOND * per_second <= (bounds["min"].as_py() or 0)
+        and (bounds["max"].as_py() or 0) < END_SECOND * per_second
     ):
         return None
-    times = column.cast(pa.int64()).fill_null(0)
+    times = times.fill_null(0)
     # Of one width: "2026-01-01 12:00:00.000000"
-    text = pc.multiply(times, 10**6 // per_second).cast(pa.timestamp("us")).cast(pa.string())
-    characters = _characters(text).reshape(len(text), MOMENT).copy()
+    finest = pa.timestamp("ns" if unit == "ns" else "us")
+    text = times.cast(pa.timestamp(unit)).cast(finest).cast(pa.string())
+    characters = _characters(text).reshape(len(text), -1).copy()
     characters[:, DATE] = ord("T")
-    whole = pc.equal(pc.subtract(times, pc.multiply(pc.divide(times, per_second), per_second)), 0)
-    end = "" if zone is None else "Z"
-    written = pc.if_else(
-        whole,
-        pc.binary_join_element_wise('"', _of_width(characters[:, :SECONDS]), f'{end}"', ""),
-        pc.binary_join_element_wise('"', _of_width(characters), f'{end}"', ""),
-    )
+
+    def cut_at(width: int) -> pa.StringArray:
+        return pc.binary_join_element_wise('"', _of_width(characters[:, :width]), '"' if zone is None else 'Z"', "")
+
+    written = cut_at(characters.shape[1])
+    if unit == "ns":
+        written = pc.if_else(_are_multiples(times, 1000), cut_at(MOMENT), written)
+    written = pc.if_else(_are_multiples(times, per_second), cut_at(SECONDS), written)
     return pc.if_else(column.is_valid(), written, None)
+
+
+def _are_multiples(numbers: pa.Int64Array, of: int) -> pa.BooleanArray:
+    return pc.equal(pc.multiply(pc.divide(numbers, of), of), numbers)
 
 
 def _of_width(characters: np.ndarray[Any, np.dtype[np.uint8]]) -> pa.StringArray:
@@ -122,7 +128,7 @@ def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """The rows as JSON has them: a float that is not finite by its name, since null is another value (and key)."""
     try:
         rows: list[dict[str, Any]] = batch.to_pylist()
-    except OverflowError:
+    except (OverflowError, ValueError):
         names, columns = batch.schema.names, [_values(column) for column in batch.columns]
         rows = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
@@ -137,9 +143,10 @@ def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """The values of a column; times and dates of years that Python does not have as text, as its own are written.
+    """The values of a column; times that Python does not have, of other years or in nanoseconds, as text that is as its
+    own are written.
 
-    OverflowError for those that Arrow does not write either, and for nested ones.
+    OverflowError for those that Arrow does not write either, and for nested ones; ValueError for others in nanoseconds.
     """
     is_time = pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)
     return [_time(value) if is_time else value.as_py() for value in column]
@@ -148,7 +155,7 @@ def _values(column: pa.Array) -> list[Any]:
 def _time(value: pa.Scalar) -> Any:
     try:
         return value.as_py()
-    except OverflowError:
+    except (OverflowError, ValueError):
         zoned = pa.types.is_timestamp(value.type) and value.type.tz is not None
         text = value.cast(pa.timestamp(value.type.unit, "UTC") if zoned else value.type).cast(pa.string()).as_py()
         if text.startswith("<"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -102,6 +103,21 @@ def test_times_of_years_that_python_does_not_have_are_written_as_others_are() ->
     ]  # fmt: skip
     assert [row["there"] for row in rows][1:] == ["10000-01-01T00:00:00Z", "0000-12-31T23:59:59Z", None]
     assert [row["day"] for row in rows] == ["9999-12-31", "10000-01-01", "0000-12-31", None]
+
+
+@pytest.mark.parametrize("zone", [None, "UTC", "Europe/Berlin"])
+@pytest.mark.parametrize("beside", [None, [1]])
+def test_nanoseconds_are_written_where_a_time_has_any(zone: str | None, beside: list[int] | None) -> None:
+    """Files that others have written have such times; a list beside them is written in another way."""
+    ns = [1_700_000_000_000_000_001, 1_700_000_000_000_001_000, 1_700_000_000_000_000_000, -1, None]
+    batch = pa.record_batch([pa.array(ns, pa.timestamp("ns", zone)), pa.array([beside] * 5)], names=["at", "beside"])
+    fractions = [".000000001", ".000001", "", ".999999999"]
+    for row, fraction in zip(map(json.loads, written(batch).splitlines()), fractions, strict=False):
+        seconds = "1969-12-31T23:59:59" if fraction == ".999999999" else "2023-11-14T22:13:20"
+        at = datetime.fromisoformat(row["at"].replace(fraction, ""))
+        assert at.astimezone(UTC) == datetime.fromisoformat(f"{seconds}+00:00") if zone else at.isoformat() == seconds
+        assert fraction in row["at"]
+    assert json.loads(written(batch).splitlines()[-1])["at"] is None
 
 
 def test_times_that_nobody_can_write_are_an_error() -> None:
