@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from abscli.engine.errors import EngineError, UsageError
 from abscli.engine.postgres.database import Table
+from abscli.engine.sinks.delivered.deliveries import delivery_of, shown_by, undelivered
+from abscli.engine.sinks.delivered.renamed import ids_of
+from abscli.engine.sinks.delivered.targets import target_of
 from abscli.engine.sinks.places import place_of
 from abscli.engine.sinks.postgres.epochs import prepared
 from abscli.engine.sinks.promises import Promises
-from abscli.engine.sinks.staged.deliveries import delivery_of, shown_by, undelivered
-from abscli.engine.sinks.staged.renamed import ids_of
-from abscli.engine.sinks.staged.targets import target_of
 from abscli.planner.lineage import stretches
 from formats.errors import FormatError
 from formats.job.model import Operator, as_sink

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from abscli.engine.sinks.bucket_sinks import BucketSink
 from abscli.engine.sinks.contract import Sink
+from abscli.engine.sinks.delivered.targets import title_of
 from abscli.engine.sinks.folder_sinks import FolderSink
 from abscli.engine.sinks.places import folder_of
 from abscli.engine.sinks.postgres.sink import PostgresSink
 from abscli.engine.sinks.staged.sink import StagedSink
-from abscli.engine.sinks.staged.targets import title_of
 from formats.job.model import Operator
 from formats.job.promises import is_staged
 from formats.native.sink_bucket import is_bucket

@@ -14,6 +14,8 @@ from functools import partial
 
 from abscli.engine.errors import EngineStopped, UsageError
 from abscli.engine.sinks.bucket_moves import BucketMoves
+from abscli.engine.sinks.delivered.deliveries import Deliveries, DeliveryExamined
+from abscli.engine.sinks.delivered.targets import folder_of_target
 from abscli.engine.sinks.elsewhere import key_of, refused, waiting_elsewhere
 from abscli.engine.sinks.examined import Examined, sink_facts
 from abscli.engine.sinks.moves import Moves
@@ -22,8 +24,6 @@ from abscli.engine.sinks.postgres.tables import TableExamined, Tables
 from abscli.engine.sinks.promises import NO_PROMISES, Promises, read_promises, wanted_of
 from abscli.engine.sinks.refusals import parts_missing, way_on
 from abscli.engine.sinks.settling import bring_in, file_by_attempt, put_away_for_good, settle_bucket, show, take_away
-from abscli.engine.sinks.staged.deliveries import Deliveries, DeliveryExamined
-from abscli.engine.sinks.staged.targets import folder_of_target
 from abscli.engine.telemetry.news import StaysWritten
 from abscli.planner.lineage import by_number, lives_of, stretches
 from abscli.planner.settlement import SinkFacts

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from abscli.engine.errors import EngineStopped
-from abscli.engine.sinks.staged.deliveries import delivery_of, missing, shown_by, undelivered
+from abscli.engine.sinks.delivered.deliveries import delivery_of, missing, shown_by, undelivered
 from abscli.engine.sinks.staged.printed import Printed, print_with
 from abscli.engine.sinks.staged.sink import StagedSink
 from formats.errors import Damaged

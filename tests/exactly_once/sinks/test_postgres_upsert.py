@@ -12,9 +12,9 @@ from abscli.api import open_store
 from abscli.engine import patience
 from abscli.engine.errors import EngineStopped, JobFailed, UsageError
 from abscli.engine.postgres.database import Table
+from abscli.engine.sinks.delivered.deliveries import undelivered
 from abscli.engine.sinks.postgres.upsert import UpsertedTable
 from abscli.engine.sinks.staged.contract import Delivery, StagedPart
-from abscli.engine.sinks.staged.deliveries import undelivered
 from abscli.engine.telemetry.news import News, StaysWritten
 from abscli.report.findings import Code
 from abscli.stores.native.removing.garbage import carry_out, plan_removal

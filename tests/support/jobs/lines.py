@@ -411,7 +411,7 @@ def signal_at(where: str, n: int, number: int) -> None:
     elif where == "printed":
         at(Printed, "apply", is_done=True)
     elif where == "marked":
-        from abscli.engine.sinks.staged import deliveries
+        from abscli.engine.sinks.delivered import deliveries
 
         note = deliveries.note_written
 

@@ -21,8 +21,8 @@ not show: after a crash, a restore, or in place of another store. So a target
 - keeps no password in its title, its messages or the store: where it is comes from the environment.
 
 A new type stands in `formats/job/connectors.py` (its options), `formats/job/promises.py` (what it promises; whatever
-does not promise `two-phase` is staged in the store), `WRITTEN_AS` in `sink` (the bytes of its parts), and `targets`; a
-package that it needs, in `extras`.
+does not promise `two-phase` is staged in the store), `WRITTEN_AS` in `sink` (the bytes of its parts), and
+`delivered/targets.py`; a package that it needs, in `extras`.
 """
 
 from __future__ import annotations

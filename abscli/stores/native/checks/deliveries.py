@@ -6,11 +6,11 @@ import contextlib
 from collections.abc import Iterator, Sequence
 
 from abscli.engine.errors import EngineError
+from abscli.engine.sinks.delivered.deliveries import deliveries_of, shown_by, undelivered
+from abscli.engine.sinks.delivered.renamed import ids_of
+from abscli.engine.sinks.delivered.targets import target_of
 from abscli.engine.sinks.promises import Promises, read_promises
 from abscli.engine.sinks.staged.contract import Target
-from abscli.engine.sinks.staged.deliveries import deliveries_of, shown_by, undelivered
-from abscli.engine.sinks.staged.renamed import ids_of
-from abscli.engine.sinks.staged.targets import target_of
 from abscli.planner.lineage import line, stretches
 from abscli.report.findings import Code, Finding
 from formats.errors import FormatError

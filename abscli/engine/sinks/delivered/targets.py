@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from abscli.engine.postgres.database import Table
+from abscli.engine.sinks.delivered.renamed import Renamed
 from abscli.engine.sinks.iceberg.place import TablePlace
 from abscli.engine.sinks.iceberg.table import IcebergTable
 from abscli.engine.sinks.kafka.topic import KafkaTopic
@@ -16,7 +17,6 @@ from abscli.engine.sinks.staged.contract import Target
 from abscli.engine.sinks.staged.delta import DeltaSink
 from abscli.engine.sinks.staged.extras import require_package
 from abscli.engine.sinks.staged.printed import Printed
-from abscli.engine.sinks.staged.renamed import Renamed
 from formats.job.kafka import Topic
 from formats.job.model import Operator
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from abscli.engine.errors import UsageError
+from abscli.engine.sinks.delivered.renamed import ids_of
+from abscli.engine.sinks.delivered.targets import marks_by_id, target_of, title_of
 from abscli.engine.sinks.places import place_of
 from abscli.engine.sinks.promises import Promises
 from abscli.engine.sinks.staged.contract import Delivery, StagedPart, Target
-from abscli.engine.sinks.staged.renamed import ids_of
-from abscli.engine.sinks.staged.targets import marks_by_id, target_of, title_of
 from abscli.planner.lineage import is_on, stretches
 from formats.errors import Damaged
 from formats.ids import EpochId
