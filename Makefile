@@ -1,6 +1,8 @@
 # Everything runs in .venv, which is made when it is missing or pyproject.toml has changed.
 PYTHON ?= python3
 BIN := .venv/bin
+# Two a core: a third of the time tests wait, for a server, a JVM or a deadline.
+TESTERS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 
 .PHONY: demo test setup lint docs site packages bench lock clean
 
@@ -10,7 +12,7 @@ demo: setup  ## two jobs: run, killed, restored, compared
 
 test: setup lint  ## everything that has to hold
 	@$(BIN)/python -m tests.estimate
-	@$(BIN)/python -m pytest --numprocesses=auto --maxprocesses=8 --dist=loadfile --no-loadscope-reorder
+	@$(BIN)/python -m pytest --numprocesses=$(TESTERS) --maxprocesses=8 --dist=loadfile --no-loadscope-reorder
 
 setup: .venv/.ready
 

@@ -7,7 +7,7 @@ import os
 from tests.conftest import LAST_TIME
 from tests.support.flink.venv import PLACE
 
-QUIET_MACHINE = 40
+QUIET_MACHINE = 30
 """Minutes on two cores that have nothing else to do."""
 
 
