@@ -61,6 +61,8 @@ def _plain(column: pa.Array) -> pa.StringArray | None:
         if bool(((text < 0x20) | (text == ord('"')) | (text == ord("\\"))).any()):
             return None
         written = pc.binary_join_element_wise('"', column, '"', "")
+    elif pa.types.is_decimal(column.type):
+        written = pc.binary_join_element_wise('"', column.cast(pa.string()), '"', "")
     elif pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
         written = column.cast(pa.string())
     else:

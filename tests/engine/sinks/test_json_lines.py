@@ -31,6 +31,12 @@ KINDS: dict[pa.DataType, st.SearchStrategy[Any]] = {
         for unit, per in (("s", 1), ("ms", 10**3), ("us", 10**6)) for zone in (None, "UTC", "+02:00")
     },
     pa.date32(): st.dates(),
+    **{
+        pa.decimal128(20, scale): st.decimals(allow_nan=False, allow_infinity=False, places=max(scale, 0)).filter(
+            lambda value: abs(value) < 10**8
+        )
+        for scale in (0, 3, 10)
+    },
     pa.list_(pa.int64()): st.lists(st.integers(-5, 5), max_size=3),
 }
 NAMES = st.lists(st.text(TEXT, max_size=4), unique=True, max_size=4)
