@@ -3,7 +3,24 @@
 A name is imported when it is used first, so that `abs --help` loads none of them.
 """
 
-from typing import TYPE_CHECKING
+import os
+import sys
+
+# `python -m` puts the current directory first on sys.path, so that a file such as typing.py or msgspec.py there would
+# be imported instead of the real module. Remove it before the first import that could find one: Python itself has
+# already imported os and sys. argv[0] is "-m" only until Python has found the module to run. If abs was found in the
+# current directory, as in a clone, keep it: abs needs the packages next to its own.
+if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:
+    try:
+        _added = [os.getcwd()]
+    except OSError:  # the directory has been removed, and Python has added nothing
+        _added = []
+    if _added and sys.path[:1] == _added and _added != [os.path.dirname(os.path.dirname(__file__))]:
+        del sys.path[0]
+    del _added
+del os, sys
+
+from typing import TYPE_CHECKING  # noqa: E402
 
 __version__ = "0.1.0"
 __all__ = (

@@ -38,21 +38,21 @@ _abs() {
                 init) valued='--job --example -o --output' ;;
                 demo) valued='--master -o --output' ;;
                 topology) valued='-o --output --policy' ;;
-                run) valued='--store --interval --policy --engine --master --workers --keep --epoch-timeout --max-concurrent --recovery --keep-frames --state-memory --restarts --worker-timeout --advertise --bind --from-epoch --parallelism --trace --metrics --sample --endpoint --region --log-format -o --output' ;;
+                run) valued='--store --interval --policy --engine --master --workers --keep --epoch-timeout --max-concurrent --recovery --backup-buffer --state-memory --restarts --worker-timeout --advertise --bind --from-epoch --parallelism --trace --metrics --sample --endpoint --region --log-format -o --output' ;;
                 inspect) valued='--operator --task --ttl --broker --broker-config --uid --search --path-map --format --endpoint --region -o --output' ;;
-                report) valued='--out --topology --uid --search --path-map --format --endpoint --region -o --output' ;;
+                report) valued='--out --job --store --topology --uid --search --path-map --format --endpoint --region -o --output' ;;
                 state) valued='--key --where --limit --sort --columns --out --state --engine --master --type --uid --search --path-map --format --endpoint --region -o --output' ;;
-                validate) valued='--max-age --min-epochs --for --schema --broker --broker-config --master --topology --search --path-map --uid --format --endpoint --region -o --output' ;;
+                validate) valued='--max-age --min-epochs --for --schema --job --broker --broker-config --master --topology --search --path-map --uid --format --endpoint --region -o --output' ;;
                 diff) valued='--operator --out --uids --uid --search --path-map --format --endpoint --region -o --output' ;;
                 plan-recovery) valued='--topology --failed --failed-worker --recovery --strategy --distrust --epoch --parallelism --query-id --set-offset --name-source --sink --out --search --path-map --format --endpoint --region -o --output' ;;
-                restore) valued='--job --to --sink-to --engine --master --until --policy --state-memory --endpoint --region --log-format -o --output' ;;
+                restore) valued='--job --store --to --sink-to --engine --master --until --policy --state-memory --endpoint --region --log-format -o --output' ;;
                 rewrite) valued='--changes --layout --to --type --search --path-map --uid --format --endpoint --region -o --output' ;;
                 rebuild) valued='--job --endpoint --region -o --output' ;;
-                simulate) valued='--example --runs --seed --policy --crash --records --subtasks --recovery --workers --worlds --out --check -o --output' ;;
+                simulate) valued='--example --runs --seed --policy --crash --records --subtasks --recovery --workers --max-states --out --check -o --output' ;;
                 drill) valued='--job --engine --master --state-memory --endpoint --region --log-format -o --output' ;;
                 copy) valued='--endpoint --region -o --output' ;;
                 tag) valued='--endpoint --region -o --output' ;;
-                gc) valued='--keep --keep-last --keep-hourly --keep-daily --keep-within --keep-tag --older-than --min-age --stopped --search --endpoint --region -o --output' ;;
+                gc) valued='--keep --keep-last --keep-hourly --keep-daily --keep-within --keep-tag --older-than --min-age --stopped --search --job --endpoint --region -o --output' ;;
                 doctor) valued='--master --endpoint --region -o --output' ;;
                 completion) valued='' ;;
                 help) valued='' ;;
@@ -71,7 +71,7 @@ _abs() {
             options='--job --yaml --example -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --job) kind=value ;;
-                --example) kind=value ;;
+                --example) kind=option-choice choices='nexmark-q0 nexmark-q1 nexmark-q2 nexmark-q3 nexmark-q4 nexmark-q5 nexmark-q7 nexmark-q8' ;;
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
                 *)
                     ((count == 0)) && kind=directory
@@ -99,7 +99,7 @@ _abs() {
             esac
             ;;
         run)
-            options='--store --interval --policy --engine --master --workers --keep --epoch-timeout --max-concurrent --recovery --keep-frames --state-memory --restarts --worker-timeout --advertise --bind --insecure --resume --from-epoch --parallelism --take-over --accept-missing-parts --trace --metrics --dry-run --sample --endpoint --region --log-format -o --output -q --quiet -v --verbose -h --help'
+            options='--store --interval --policy --engine --master --workers --keep --epoch-timeout --max-concurrent --recovery --backup-buffer --state-memory --restarts --worker-timeout --advertise --bind --insecure --resume --from-epoch --parallelism --take-ownership --accept-missing-parts --trace --metrics --dry-run --sample --endpoint --region --log-format -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --store) kind=option-directory ;;
                 --interval) kind=value ;;
@@ -110,8 +110,8 @@ _abs() {
                 --keep) kind=value ;;
                 --epoch-timeout) kind=value ;;
                 --max-concurrent) kind=value ;;
-                --recovery) kind=option-choice choices='local set full' ;;
-                --keep-frames) kind=value ;;
+                --recovery) kind=option-choice choices='local subgraph full' ;;
+                --backup-buffer) kind=value ;;
                 --state-memory) kind=value ;;
                 --restarts) kind=value ;;
                 --worker-timeout) kind=value ;;
@@ -132,7 +132,7 @@ _abs() {
             esac
             ;;
         inspect)
-            options='--operator --task --watch --stats --ttl --trend --latest-restorable --broker --broker-config --uid --search --path-map --format --endpoint --region -o --output -q --quiet -v --verbose -h --help'
+            options='--operator --task --watch --stats --ttl --trend --latest-restorable --verify --broker --broker-config --uid --search --path-map --format --endpoint --region -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --operator) kind=option-operator ;;
                 --task) kind=option-task ;;
@@ -152,9 +152,11 @@ _abs() {
             esac
             ;;
         report)
-            options='--out --verify --no-stats --topology --uid --search --path-map --format --endpoint --region -o --output -q --quiet -v --verbose -h --help'
+            options='--out --force --verify --no-stats --job --store --topology --uid --search --path-map --format --endpoint --region -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --out) kind=option-file ;;
+                --job) kind=option-file ;;
+                --store) kind=option-directory ;;
                 --topology) kind=option-file ;;
                 --uid) kind=value ;;
                 --search) kind=option-directory ;;
@@ -164,12 +166,12 @@ _abs() {
                 --region) kind=value ;;
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
                 *)
-                    ((count == 0)) && kind=ref
+                    ((count == 0)) && kind=ref-or-file
                     ;;
             esac
             ;;
         state)
-            options='--key --where --limit --sort --history --columns --place --all --out --state --engine --master --type --uid --search --path-map --format --endpoint --region -o --output -q --quiet -v --verbose -h --help'
+            options='--key --where --limit --sort --history --columns --place --all --out --force --state --engine --master --type --uid --search --path-map --format --endpoint --region -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --key) kind=value ;;
                 --where) kind=value ;;
@@ -195,12 +197,13 @@ _abs() {
             esac
             ;;
         validate)
-            options='--quick --deep --strict --max-age --min-epochs --for --schema --broker --broker-config --master --topology --search --path-map --uid --format --endpoint --region -o --output -q --quiet -v --verbose -h --help'
+            options='--quick --deep --strict --max-age --min-epochs --for --schema --job --broker --broker-config --master --topology --search --path-map --uid --format --endpoint --region -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --max-age) kind=value ;;
                 --min-epochs) kind=value ;;
                 --for) kind=value ;;
                 --schema) kind=option-file ;;
+                --job) kind=option-file ;;
                 --broker) kind=value ;;
                 --broker-config) kind=option-file ;;
                 --master) kind=value ;;
@@ -218,7 +221,7 @@ _abs() {
             esac
             ;;
         diff)
-            options='--operator --rows --out --uids --exit-code --uid --search --path-map --format --endpoint --region -o --output -q --quiet -v --verbose -h --help'
+            options='--operator --rows --out --force --uids --exit-code --uid --search --path-map --format --endpoint --region -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --operator) kind=option-stateful ;;
                 --out) kind=option-file ;;
@@ -231,18 +234,18 @@ _abs() {
                 --region) kind=value ;;
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
                 *)
-                    ((count == 0)) && kind=ref
-                    ((count == 1)) && kind=ref
+                    ((count == 0)) && kind=ref-or-file
+                    ((count == 1)) && kind=ref-or-file
                     ;;
             esac
             ;;
         plan-recovery)
-            options='--topology --failed --failed-worker --recovery --strategy --distrust --epoch --parallelism --query-id --keep-in-flight --set-offset --name-source --sink --out --search --path-map --format --endpoint --region -o --output -q --quiet -v --verbose -h --help'
+            options='--topology --failed --failed-worker --recovery --strategy --distrust --epoch --parallelism --query-id --keep-in-flight --set-offset --name-source --sink --out --force --search --path-map --format --endpoint --region -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --topology) kind=option-file ;;
                 --failed) kind=option-task ;;
                 --failed-worker) kind=value ;;
-                --recovery) kind=option-choice choices='set local' ;;
+                --recovery) kind=option-choice choices='subgraph local' ;;
                 --strategy) kind=option-choice choices='auto full repair' ;;
                 --distrust) kind=option-task ;;
                 --epoch) kind=option-epoch ;;
@@ -250,7 +253,7 @@ _abs() {
                 --query-id) kind=value ;;
                 --set-offset) kind=value ;;
                 --name-source) kind=value ;;
-                --sink) kind=value ;;
+                --sink) kind=option-directory ;;
                 --out) kind=option-file ;;
                 --search) kind=option-directory ;;
                 --path-map) kind=value ;;
@@ -264,9 +267,10 @@ _abs() {
             esac
             ;;
         restore)
-            options='--job --to --sink-to --engine --master --insecure --until --policy --state-memory --accept-missing-parts --dry-run -y --yes --endpoint --region --log-format -o --output -q --quiet -v --verbose -h --help'
+            options='--job --store --to --sink-to --engine --master --insecure --until --policy --state-memory --take-ownership --accept-missing-parts --dry-run -y --yes --endpoint --region --log-format -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --job) kind=option-file ;;
+                --store) kind=option-directory ;;
                 --to) kind=option-directory ;;
                 --sink-to) kind=option-directory ;;
                 --engine) kind=option-choice choices='spark inline' ;;
@@ -315,7 +319,7 @@ _abs() {
             esac
             ;;
         simulate)
-            options='--example --runs --seed --policy --crash --records --subtasks --recovery --workers --exhaustive --worlds --trace --out --check --strict -o --output -q --quiet -v --verbose -h --help'
+            options='--example --runs --seed --policy --crash --records --subtasks --recovery --workers --exhaustive --max-states --trace --out --force --check --strict -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --example) kind=option-choice choices='single-token' ;;
                 --runs) kind=value ;;
@@ -324,9 +328,9 @@ _abs() {
                 --crash) kind=option-choice choices='any full partial rescale none' ;;
                 --records) kind=value ;;
                 --subtasks) kind=value ;;
-                --recovery) kind=option-choice choices='set local' ;;
+                --recovery) kind=option-choice choices='subgraph local' ;;
                 --workers) kind=value ;;
-                --worlds) kind=value ;;
+                --max-states) kind=value ;;
                 --out) kind=option-file ;;
                 --check) kind=option-file ;;
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
@@ -376,7 +380,7 @@ _abs() {
             esac
             ;;
         gc)
-            options='--keep --keep-last --keep-hourly --keep-daily --keep-within --keep-tag --older-than --min-age --stopped --search -y --yes --endpoint --region -o --output -q --quiet -v --verbose -h --help'
+            options='--keep --keep-last --keep-hourly --keep-daily --keep-within --keep-tag --older-than --min-age --stopped --search --job -y --yes --endpoint --region -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --keep|--keep-last) kind=value ;;
                 --keep-hourly) kind=value ;;
@@ -387,6 +391,7 @@ _abs() {
                 --min-age) kind=value ;;
                 --stopped) kind=option-file ;;
                 --search) kind=option-directory ;;
+                --job) kind=option-file ;;
                 --endpoint) kind=value ;;
                 --region) kind=value ;;
                 -o|--output) kind=option-choice choices='table json ndjson' ;;
@@ -427,10 +432,10 @@ _abs() {
     esac
 
     local IFS=$'\n' abs=${words[0]/#\~/$HOME} behind=''
-    if [[ $kind == ref ]]; then
+    if [[ $kind == ref* ]]; then
         # What comes behind the last '@' is of the store before it; a path goes on with a slash.
         if [[ ${cur##*@} == "$cur" || ${cur##*@} == */* ]]; then
-            kind=directory
+            [[ $kind == ref ]] && kind=directory || kind=file
         else
             behind=${cur%"${cur##*@}"}
         fi
@@ -439,7 +444,7 @@ _abs() {
         :
     elif [[ $kind != option-* && $cur == -* ]]; then
         COMPREPLY=($(compgen -W "${options// /$'\n'}" -- "$cur"))
-    elif [[ ${kind#option-} == @(epoch|operator|parallelism|ref|stateful|tag|task) ]]; then
+    elif [[ ${kind#option-} == @(epoch|operator|parallelism|ref|ref-or-file|stateful|tag|task) ]]; then
         type -P "$abs" >/dev/null || abs=abs
         compopt -o nosort 2>/dev/null
         while read -r word; do

@@ -11,9 +11,11 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from formats.errors import Damaged, FormatError
+from formats.redaction import refuse_credentials
 
 MEMORY = 832 << 20
 """Bytes that a command which only reads may take, besides code: about 900 MiB resident."""
@@ -123,13 +125,36 @@ def check_json(data: bytes, path: str, *, kind: type[FormatError] = Damaged) -> 
         )
 
 
-def read_user_file(path: str | os.PathLike[str], limit: int = USER_FILE, *, hint: str | None = None) -> bytes:
+def read_json(data: bytes, path: str, *, hint: str | None = None) -> Any:
+    """Return the values of a JSON file that a user named.
+
+    Raises FormatError for what is no JSON, is nested too deeply, or takes more memory than JSON_MEMORY.
+    """
+    import msgspec
+
+    check_json(data, path, kind=FormatError)
+    try:
+        return msgspec.json.decode(data)
+    except RecursionError:
+        raise FormatError("is nested too deeply", path=path, hint=hint) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise FormatError(f"is no JSON: {error}", path=path, hint=hint) from None
+
+
+def read_user_file(
+    path: str | os.PathLike[str], limit: int = USER_FILE, *, hint: str | None = None,
+    check: Callable[[os.stat_result], None] | None = None,
+) -> bytes:  # fmt: skip
     """The bytes of a file that the user named, a pipe (`<(...)`) included; FormatError if it cannot be read or does not
-    end: a device, or more than `limit` bytes."""
+    end: a device, or more than `limit` bytes. check: raises for an opened file that must not be read."""
     name = os.fspath(path)
+    refuse_credentials(name, "the path of an input file")
     try:
         with open(name, "rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
+            status = os.fstat(file.fileno())
+            if check is not None:
+                check(status)
+            mode = status.st_mode
             if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)) and not _is_empty_device(name):
                 raise FormatError("is no plain file", path=name, hint=hint)
             data = file.read(limit + 1)

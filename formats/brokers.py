@@ -9,14 +9,26 @@ from typing import Any, Final, NamedTuple
 
 from formats.errors import Damaged, NotFound, Unreachable
 from formats.kafka import Bounds, Topics
+from formats.packages import missing_package
 
 SECONDS: Final = 15.0
 """How long a broker may take to answer."""
-INSTALL: Final = "pip install 'abscli[kafka]' (confluent-kafka)"
 
 
-class NoClient(Exception):
-    """The package that speaks to brokers is not there."""
+_ALLOWED: Final = frozenset({
+    "broker.address.family", "broker.address.ttl", "check.crcs", "client.dns.lookup", "client.id", "client.rack",
+    "compression.codec", "compression.level", "compression.type", "connections.max.idle.ms",
+    "enable.ssl.certificate.verification", "fetch.error.backoff.ms", "fetch.max.bytes", "fetch.message.max.bytes",
+    "fetch.min.bytes", "fetch.wait.max.ms", "group.id", "heartbeat.interval.ms", "https.ca.location", "linger.ms",
+    "max.partition.fetch.bytes", "message.max.bytes", "metadata.max.age.ms", "partitioner", "receive.message.max.bytes",
+    "reconnect.backoff.max.ms", "reconnect.backoff.ms", "request.timeout.ms", "retries", "retry.backoff.max.ms",
+    "retry.backoff.ms", "security.protocol", "session.timeout.ms", "transaction.timeout.ms",
+})  # fmt: skip
+_ALLOWED_GROUPS: Final = ("batch.", "queued.", "queue.", "sasl.", "socket.", "ssl.", "topic.metadata.")
+"""What names of further allowed settings begin with."""
+_REFUSED: Final = frozenset({"sasl.kerberos.kinit.cmd", "ssl.engine.location", "ssl.engine.callback.data",
+                             "ssl.providers"})  # fmt: skip
+"""Settings of an allowed group that name a command to run or a library to load."""
 
 
 class BadSetting(Exception):
@@ -33,16 +45,17 @@ class Described(NamedTuple):
 
 class Brokers:
     """Those that are named, HOST:PORT with commas between. config: further settings of librdkafka, such as
-    `sasl.username`. NoClient, BadSetting."""
+    `sasl.username`. Raises MissingPackage, BadSetting."""
 
     def __init__(self, brokers: str, config: Mapping[str, str]) -> None:
         try:
             from confluent_kafka import KafkaException
             from confluent_kafka.admin import AdminClient
         except ImportError:
-            raise NoClient(INSTALL) from None
+            raise missing_package("confluent_kafka") from None
         self._brokers = brokers
         self._refused: list[str] = []
+        check_settings(config)
         own: dict[str, Any] = {
             **config, "bootstrap.servers": brokers, "error_cb": lambda error: self._refused.append(error.str()),
             "log_level": 0,
@@ -146,4 +159,17 @@ def settings(config: str | os.PathLike[str]) -> dict[str, str]:
         if not equals or not name.strip():
             raise BadSetting(f"line {number} of {path} is not name=value")
         read[name.strip()] = value.strip()
+    check_settings(read)
     return read
+
+
+def check_settings(names: Collection[str]) -> None:
+    """Check that settings of the client are about how brokers are reached, and about sizes and times.
+
+    librdkafka has others that load a library into the process (`plugin.library.paths`), run a command, or name other
+    brokers than the user did. Raises BadSetting for the first of them.
+    """
+    for name in names:
+        is_allowed = name in _ALLOWED or name.startswith(_ALLOWED_GROUPS)
+        if name in _REFUSED or not is_allowed:
+            raise BadSetting(f"{name!r} is not a setting that abs passes on: it passes on TLS, SASL, sizes and times")

@@ -36,7 +36,7 @@ class ChecksumMismatch(Damaged):
 
 
 class UnsupportedVersion(FormatError):
-    """Written by a newer major version of the format than this program reads."""
+    """Written in a version of the format that this program does not read."""
 
 
 class UnsafePath(FormatError):
@@ -61,6 +61,10 @@ class UnknownTask(FormatError):
 
 class StalePlan(FormatError):
     """Something that a plan relies on has changed since it was made."""
+
+
+class MissingPackage(FormatError):
+    """A Python package that the command needs is not installed."""
 
 
 class NoRecovery(FormatError):

@@ -114,7 +114,7 @@ class EdgeId(msgspec.Struct, frozen=True, gc=False):
 class EpochId(msgspec.Struct, frozen=True, order=True, gc=False):
     """One epoch among all copies of a store, which use the same numbers again.
 
-    attempt_id: of the attempt that began it; empty where that is not known, as in stores of version 1;
+    attempt_id: of the attempt that began it; empty where that is not known;
     number: from 0, which is the beginning of a job.
     """
 

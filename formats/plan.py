@@ -21,16 +21,15 @@ import msgspec
 from msgspec import Meta
 
 from formats.bounds import check_json
-from formats.errors import FormatError, UnsafePath, UnsupportedVersion
+from formats.errors import FormatError, UnsafePath
 from formats.plain_text import plain_json
 from formats.reference import NOTHING, ReadOptions
 from formats.storage import check_path
+from formats.version import FORMAT_VERSION, check_version
 
 SCHEMA = "abs.plan"
-VERSION = "2.0"
-
-EARLIER = frozenset({"abs.flink-plan", "abs.spark-plan"})
-"""Schemas that plans had before there was one envelope for all."""
+BEGINNING = f'{{\n  "schema": "{SCHEMA}"'.encode()
+"""The first bytes of every plan file."""
 
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
@@ -112,7 +111,7 @@ class Plan(msgspec.Struct, Generic[B], frozen=True, kw_only=True):
     """
 
     schema: str = SCHEMA
-    version: str = VERSION
+    version: str = FORMAT_VERSION
     system: str
     created: Time
     store: StorePath | None
@@ -152,7 +151,7 @@ def decode(data: bytes, name: str, body: Callable[[str], type[B]]) -> Plan[B]:
     """The plan in the bytes of the file called `name`.
 
     body: gives the type of the body that goes with a system; raises OtherFormat for a system that is not known.
-    Raises BadPlan (what is wrong, and where), UnsupportedVersion (of an earlier or a later version), UnsafePath.
+    Raises BadPlan (what is wrong, and where), UnsupportedVersion, UnsafePath.
     """
     members = _members(data, name)
     _check_version(members, name)
@@ -210,26 +209,16 @@ def _refuse(constant: str) -> None:
 
 
 def _check_version(members: Mapping[str, Any], name: str) -> None:
-    schema, version = members.get("schema"), members.get("version")
-    if isinstance(schema, str) and schema in EARLIER:
-        raise UnsupportedVersion(f"the plan is of an earlier version, {schema}; this program reads {SCHEMA} {VERSION}",
-                                 path=name, hint=_plan_again(members, name))  # fmt: skip
-    if schema != SCHEMA:
-        raise BadPlan(f"`schema` is {_shown(schema)}, not {SCHEMA!r}: this is not a plan", path=name,
-                      hint=MADE_BY)
-    match = re.fullmatch(r"([0-9]{1,9})\.([0-9]{1,9})", version) if isinstance(version, str) else None
-    ours = int(VERSION.split(".")[0])
-    if match is None:
-        raise BadPlan(f"`version` is {_shown(version)}, not a version such as {VERSION!r}", path=name, hint=_AGAIN)
-    if int(match[1]) != ours:
-        raise UnsupportedVersion(
-            f"the plan has version {version}, this program reads {ours}.x", path=name,
-            hint=("use the abs that made the plan, or " if int(match[1]) > ours else "") + _plan_again(members, name),
-        )
+    if members.get("schema") != SCHEMA:
+        raise BadPlan(f"`schema` is {_shown(members.get('schema'))}, not {SCHEMA!r}: this is not a plan", path=name,
+                      hint=MADE_BY)  # fmt: skip
+    if "version" not in members:
+        raise BadPlan("`version` is missing", path=name, hint=_AGAIN)
+    check_version(members["version"], path=name, hint=_plan_again(members, name))
 
 
 def _plan_again(members: Mapping[str, Any], name: str) -> str:
-    """The command that makes a plan of this version from the same store."""
+    """The command that plans again from the same store."""
     store = members.get("store")
     reference = shlex.quote(store) if isinstance(store, str) and len(store) <= _SHOWN_STORE else "STORE"
     return f"plan again: abs plan-recovery {reference} --out {shlex.quote(name)}"

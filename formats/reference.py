@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 from formats.errors import FormatError
+from formats.redaction import refuse_credentials, refuse_credentials_in
 
 _TAG = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,99}")
 
@@ -32,9 +33,14 @@ class Reference(NamedTuple):
 
 
 def parse_reference(text: str) -> Reference:
-    """Split a reference; BadReference if what follows the last `@` is no number and no name."""
+    """Split a reference.
+
+    Raises BadReference if what follows the last `@` is no number and no name, CredentialsRefused.
+    """
     path, at, epoch = text.rpartition("@")
-    if not at or "/" in epoch:
+    is_path = not at or "/" in epoch
+    refuse_credentials(text if is_path else path, "the reference to a store")
+    if is_path:
         return Reference(text, None)
     if path and epoch == "latest":
         return Reference(path, "latest")
@@ -42,6 +48,7 @@ def parse_reference(text: str) -> Reference:
         return Reference(path, int(epoch))
     if path and is_tag_name(epoch):
         return Reference(path, epoch)
+    refuse_credentials(text, "the reference to a store")
     raise BadReference(
         f"{text!r}: what follows @ must be an epoch number, 'latest' or a tag, not {epoch!r}",
         hint="for example store@7",
@@ -62,6 +69,11 @@ class ReadOptions:
     """NAME=TYPE of state whose type is not stored."""
     topology: tuple[str, ...] = ()
     """A file with Flink's plan of the job."""
+
+    def __post_init__(self) -> None:
+        refuse_credentials_in(self.search, "--search")
+        refuse_credentials_in(self.topology, "--topology")
+        refuse_credentials_in(tuple(side for mapped in self.path_map for side in mapped.split("=", 1)), "--path-map")
 
     def given(self) -> dict[str, tuple[str, ...]]:
         """Those that were given, by name."""

@@ -16,12 +16,12 @@ from formats.flink.plan import FlinkPlan
 from formats.flink.rewriting import changes as flink_changes
 from formats.job import file as topology_file
 from formats.native import sink
-from formats.native.facts import FORMAT_VERSION, NEWEST_VERSION, SCHEMAS, major
+from formats.native.facts import SCHEMAS
 from formats.native.plan import NativePlan
 from formats.plan import SCHEMA as PLAN
-from formats.plan import VERSION as PLAN_VERSION
 from formats.plan import Body, Plan
 from formats.spark.plan import SparkPlan
+from formats.version import FORMAT_VERSION
 
 FOLDER = Path(__file__).parent / "schemas"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -29,18 +29,17 @@ _DIGEST = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 
 
 def fact_schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """The schema of one kind of sealed file; minor versions of the format may add members."""
-    return _schema(kind, SCHEMAS[kind], f"[1-{major(NEWEST_VERSION)}]")
+    """The schema of one kind of sealed file."""
+    return _schema(kind, SCHEMAS[kind])
 
 
-def _schema(kind: type[msgspec.Struct], name: str, major: str) -> dict[str, Any]:
-    """major: the pattern of the versions that are read."""
+def _schema(kind: type[msgspec.Struct], name: str) -> dict[str, Any]:
     (root,), components = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
     definitions = {name: components[name] for name in sorted(components)}
     facts = definitions.pop(root["$ref"].rpartition("/")[2])
     members = facts["properties"]
     members["schema"] = {"const": name}
-    members["version"] = {"type": "string", "pattern": rf"^{major}\.[0-9]+$"}
+    members["version"] = {"const": FORMAT_VERSION}
     members["sha256"] = {**_DIGEST, "description": "SHA-256 of every byte before this last member's comma."}
     result = {
         "$schema": DIALECT,
@@ -73,7 +72,7 @@ _WITHOUT_STORE = {
 
 def plan_schema() -> dict[str, Any]:
     """The schema of plans: one envelope, and by the system that it names, which body is in it."""
-    result = _schema(Plan[NativePlan], PLAN, PLAN_VERSION.partition(".")[0])
+    result = _schema(Plan[NativePlan], PLAN)
     _, components = msgspec.json.schema_components(BODIES.values(), ref_template="#/$defs/{name}")
     members = result["properties"]
     members["system"] = {"enum": list(BODIES)}
@@ -105,7 +104,7 @@ def _portable(value: Any) -> Any:
 def texts() -> dict[str, str]:
     """The text of every generated schema, by file name."""
     schemas = {name: fact_schema(kind) for kind, name in SCHEMAS.items()}
-    schemas[sink.CLAIM_SCHEMA] = _schema(sink.SinkClaim, sink.CLAIM_SCHEMA, FORMAT_VERSION.partition(".")[0])
+    schemas[sink.CLAIM_SCHEMA] = _schema(sink.SinkClaim, sink.CLAIM_SCHEMA)
     schemas["topology-file"] = topology_file.SCHEMA
     schemas["flink-changes"] = flink_changes.SCHEMA
     schemas[PLAN] = plan_schema()

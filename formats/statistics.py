@@ -119,7 +119,7 @@ class Expiry(msgspec.Struct, frozen=True):
 class StateStatistics(msgspec.Struct, frozen=True):
     """One state.
 
-    how: `read`, `sampled` or `files`.
+    method: `read`, `sampled` or `files`.
     groups: key groups that have rows, where the format has any.
     skew: of key groups, largest to median, by rows; by subtasks likewise. None where the median is none, or not known.
     unknown: what is not known of it and why.
@@ -128,7 +128,7 @@ class StateStatistics(msgspec.Struct, frozen=True):
     operator: str
     state: str | None
     kind: str
-    how: str
+    method: str
     rows: int | None
     bytes: int | None
     sample: Sample | None
@@ -322,7 +322,7 @@ def of_state(
         operator=operator,
         state=state,
         kind=kind,
-        how=how,
+        method=how,
         rows=total_rows if whole else None,
         bytes=round(sum(tally.bytes.values())) if whole else None,
         sample=sample,

@@ -16,6 +16,14 @@ def rfc3339(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def unix_time(moment: str | None) -> float | None:
+    """Return a timestamp from a file as seconds since 1970; None if it is missing or not a timestamp."""
+    try:
+        return datetime.fromisoformat(moment or "").timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
 def seconds_between(earlier: str, later: str) -> float:
     """Seconds from one moment to another, never negative."""
     return max(0.0, (datetime.fromisoformat(later) - datetime.fromisoformat(earlier)).total_seconds())

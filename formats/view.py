@@ -93,8 +93,8 @@ class OperatorFacts(msgspec.Struct, frozen=True):
     name: what people call it.
     bytes: of the state that the epoch refers to.
     rows: of the state that the epoch refers to.
-    shown_rows, shown_bytes: what the epoch shows of it outside of the store, as a sink's rows; None where it shows
-        nothing.
+    published_rows, published_bytes: what the epoch shows of it outside of the store, as a sink's rows; None where it
+        shows nothing.
     """
 
     id: str
@@ -104,8 +104,8 @@ class OperatorFacts(msgspec.Struct, frozen=True):
     rows: int | None
     tasks: tuple[TaskFacts, ...]
     new_bytes: int | None = None  # of state that this epoch wrote
-    shown_rows: int | None = None
-    shown_bytes: int | None = None
+    published_rows: int | None = None
+    published_bytes: int | None = None
 
 
 class ChannelFacts(msgspec.Struct, frozen=True):
@@ -133,7 +133,7 @@ class ChannelLine(msgspec.Struct, frozen=True):
     sent: int | None
     received: int | None
     logged: int | None
-    back: bool | None
+    back_edge: bool | None
 
 
 class Repeat(msgspec.Struct, frozen=True):

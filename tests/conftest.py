@@ -11,19 +11,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 
+from tests.support import archives
+from tests.support.bare_root import BareRoot
+from tests.support.bare_root import unusable as no_bare_root
+from tests.support.browser import browser
+from tests.support.hosts.network import Hosts, unusable
+from tests.support.kafka import Broker
+from tests.support.kafka import running as running_broker
 from tests.support.objects.fixtures import Servers, use
 from tests.support.objects.servers import ObjectServer
+from tests.support.postgres import Postgres, postgres
 from tests.support.run import Run, start
 from tests.support.spark import archive
+from tests.support.starters import starts
 
-# A busy machine is slow at making examples, too: neither says anything about what is tested.
-settings.register_profile("abs", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("abs")
+pytest_plugins = ("tests.tiers",)
 
-LAST_TIME = Path(__file__).resolve().parent.parent / ".pytest_cache" / "seconds"
-"""What the whole suite took when it passed last, for `tests.estimate`."""
+os.environ["XDG_CONFIG_HOME"] = os.devnull  # no command of a test reads the configuration of whoever runs it
+os.umask(os.umask(0o022) | 0o022)  # a configuration file that its group can write is ignored
+
+def last_time(tier: str) -> Path:
+    """Return the file with the seconds that a tier took when it passed last, for `tests.estimate`."""
+    return Path(__file__).resolve().parent.parent / ".pytest_cache" / f"seconds-{tier}"
 
 
 MEMORY = 3 << 30
@@ -48,13 +58,15 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     config = session.config
     if _whole(config) and exitstatus == 0 and not hasattr(config, "workerinput"):
-        LAST_TIME.parent.mkdir(exist_ok=True)
-        LAST_TIME.write_text(f"{time.monotonic() - config.stash[_BEGAN]:.0f}")
+        last = last_time(config.getoption("--tier") or "fast")
+        last.parent.mkdir(exist_ok=True)
+        last.write_text(f"{time.monotonic() - config.stash[_BEGAN]:.0f}")
 
 
 def _whole(config: pytest.Config) -> bool:
     """Whether all tests are run."""
-    return config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.keyword
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    return whole and not config.option.keyword and not config.option.collectonly
 
 
 _BEGAN = pytest.StashKey[float]()
@@ -111,6 +123,8 @@ def temporary() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="abs-tests-") as folder:
         patch.setenv("TMPDIR", folder)
         patch.setattr(tempfile, "tempdir", None)
+        patch.setattr(archives, "BASE", Path(folder))
+        patch.setattr(os, "fsync", lambda fd: None)  # tests kill processes, and cut no power
         patch.setenv(archive.OPTIONS, archive.with_archive(os.environ))
         for name in ("SPARK_LOCAL_DIRS", "LOCAL_DIRS"):
             patch.delenv(name, raising=False)
@@ -118,18 +132,82 @@ def temporary() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
+@starts("a JVM")
+def jvm() -> None:
+    """For tests that start Java themselves, or run a command that does."""
+
+
+@pytest.fixture(scope="session")
+@starts("PostgreSQL")
+def postgres_server() -> Iterator[Postgres]:
+    """Start one server for all tests of a worker; each test makes tables of its own."""
+    with postgres() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+@starts("a server of PostgreSQL that the test itself starts")
+def own_postgres() -> None:
+    """For tests that start and kill a server of their own."""
+
+
+@pytest.fixture(scope="session")
+@starts("Kafka")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """Start one broker for all tests of a worker; each test makes topics of its own."""
+    with running_broker(tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+@starts("other hosts")
+def hosts() -> None:
+    """Skip the test where no network namespaces can be made."""
+    if (reason := unusable()) is not None:
+        pytest.skip(reason)
+
+
+@pytest.fixture
+@starts("a driver's host and three others")
+def net(hosts: None) -> Iterator[Hosts]:
+    """Make a network of a driver's host and three others."""
+    with Hosts("driver", "h1", "h2", "h3") as network:
+        yield network
+
+
+@pytest.fixture(scope="session")
+@starts("programs in a root folder of their own")
+def empty_root(tmp_path_factory: pytest.TempPathFactory) -> BareRoot:
+    """Make a root folder with a bare Python; skip the test where no program can run in it."""
+    if (reason := no_bare_root()) is not None:
+        pytest.skip(reason)
+    return BareRoot(tmp_path_factory.mktemp("root"))
+
+
+@pytest.fixture(scope="session")
+@starts("a browser")
+def chromium() -> None:
+    """Skip the test where there is no browser."""
+    if browser() is None:
+        pytest.skip("there is no browser: apt-get install chromium")
+
+
+@pytest.fixture(scope="session")
+@starts("object stores")
 def servers(run_folder: Path) -> Servers:
     """Object stores, each of which is started once for all workers."""
     return Servers(run_folder)
 
 
 @pytest.fixture
+@starts("moto")
 def s3(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> ObjectServer:
     """An S3 by moto, which this process is a client of."""
     return use(servers.get("S3 by moto"), monkeypatch)
 
 
 @pytest.fixture(scope="session")
+@starts("Spark")
 def spark() -> Iterator[Any]:
     """One Spark context for the whole run."""
     from abscli.engine.drivers.spark import start_context

@@ -264,7 +264,7 @@ class Contents:
 
         Raises NotFound, UnknownTask.
 
-        >>> [(state.operator, state.how, state.rows) for state in open_store("snapshots").statistics()]
+        >>> [(state.operator, state.method, state.rows) for state in open_store("snapshots").statistics()]
         [('seen', 'read', 12)]
         """
         number = self.resolve(epoch)

@@ -47,6 +47,7 @@ class Start(msgspec.Struct, frozen=True):
     path: what the system's own tools are given for it.
     written: when it was, RFC 3339; None if that is not known.
     bytes: of all state that it refers to; None if that is not known.
+    verified: whether every file was read; otherwise presence and sizes were compared.
     """
 
     store: str
@@ -54,11 +55,12 @@ class Start(msgspec.Struct, frozen=True):
     path: str
     written: str | None
     bytes: int | None
+    verified: bool = False
 
     @classmethod
-    def of(cls, store: str, found: Restorable) -> Start:
-        """What was found in a store."""
-        return cls(store, found.epoch, found.path, found.written, found.bytes)
+    def of(cls, store: str, found: Restorable, *, verified: bool) -> Start:
+        """Return what was found in a store."""
+        return cls(store, found.epoch, found.path, found.written, found.bytes, verified)
 
     def remark(self) -> str:
         """What `abs inspect --latest-restorable` says beside the path."""
@@ -70,7 +72,7 @@ class Start(msgspec.Struct, frozen=True):
         """`abs.restorable`, for programs."""
         from abscli.stores.text_directory import latest_json
 
-        return latest_json(self.store, self)
+        return latest_json(self.store, self, verified=self.verified)
 
 
 class Directory:
@@ -91,16 +93,18 @@ class Directory:
 
         return jobs(self.stores)
 
-    def latest_restorable(self) -> Start:
-        """The newest epoch from which the job can be started where it lies; of several jobs only where they are lives
-        of one: the same operators, one after the other.
+    def latest_restorable(self, *, verify: bool = False) -> Start:
+        """Find the newest epoch from which the job can be started without a copy.
+
+        Of several jobs one is chosen only if all have the same operators and ran one after the other.
+        verify: read every file of that job; otherwise presence and sizes are compared.
 
         Raises NoRecovery if there is none, OtherJob if it is not known which job is meant.
 
         >>> open_directory(".").latest_restorable().epoch
         4
         """
-        from abscli.stores.directory import NAMED, newest_of
+        from abscli.stores.directory import NAMED, newest_of, newest_verified
         from abscli.stores.reasons import NoPlan
 
         answer = newest_of(self.path, self.jobs)
@@ -114,13 +118,17 @@ class Directory:
                 hint=f"name one: `abs inspect {shlex.quote(able[0].path)} --latest-restorable -q`",
             )  # fmt: skip
         assert answer.newest is not None
-        return Start.of(self.path, answer.newest)
+        newest = newest_verified(answer) if verify else answer.newest
+        if isinstance(newest, NoPlan):
+            raise newest.error()
+        return Start.of(self.path, newest, verified=verify)
 
     def garbage(
         self, keep: int | Retention | None = None, *, older_than: float | None = None, min_age: float | None = None,
-        stopped: Texts = (), search: Texts = (),
+        stopped: Texts = (), search: Texts = (), job: str | os.PathLike[str] | None = None,
     ) -> Garbage:  # fmt: skip
         """What may go of the jobs of Flink's here; nothing is changed. See `Store.garbage`."""
+        _refuse_job(job, self.path)
         stays = retention(keep)
         return self._collected(
             RemovalRequest(stays, older_than, min_age, texts(stopped), texts(search), remove=False, show=unshown)
@@ -128,9 +136,11 @@ class Directory:
 
     def gc(
         self, keep: int | Retention | None = None, *, older_than: float | None = None, min_age: float | None = None,
-        stopped: Texts = (), search: Texts = (), show: Callable[[str], None] | None = None,
+        stopped: Texts = (), search: Texts = (), job: str | os.PathLike[str] | None = None,
+        show: Callable[[str], None] | None = None,
     ) -> Garbage:  # fmt: skip
         """Removes files that no checkpoint here needs, of jobs that cannot be alive. See `Store.gc`."""
+        _refuse_job(job, self.path)
         stays = retention(keep)
         return self._collected(
             RemovalRequest(stays, older_than, min_age, texts(stopped), texts(search), remove=True, show=show or unshown)
@@ -170,3 +180,11 @@ class Directory:
 
     def __repr__(self) -> str:
         return f"Directory({self.path!r}, {count(len(self.stores), 'store')})"
+
+
+def _refuse_job(job: object, path: str) -> None:
+    """Raise BadOption for a job file, which names the sinks of one store."""
+    from abscli.stores.recovery import BadOption
+
+    if job is not None:
+        raise BadOption("--job", f"names the sinks of one store, and {path} is a directory of several")

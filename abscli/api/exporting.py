@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from abscli.api.rows import Rows
 from formats.errors import FormatError
+from formats.parallel import process_pool
 from formats.query.exported import Exported
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def export_states(
     if min(workers, len(tasks)) < 2:
         yield from map(_export, tasks)
         return
-    with ProcessPoolExecutor(min(workers, len(tasks)), multiprocessing.get_context("spawn")) as pool:
+    with process_pool(min(workers, len(tasks))) as pool:
         for future in as_completed([pool.submit(_export, task) for task in tasks]):
             yield future.result()
 

@@ -41,7 +41,7 @@ def run_job(
     epoch_timeout: Duration = 600.0,
     max_concurrent: int = 1,
     keep: int | None = 10,
-    recovery: str = "set",
+    recovery: str = "subgraph",
     state_memory: int | None = None,
     restarts: int = 3,
     worker_timeout: Duration = 15.0,
@@ -51,7 +51,7 @@ def run_job(
     resume: bool = False,
     from_epoch: int | None = None,
     parallelism: Mapping[str, int] | None = None,
-    take_over: bool = False,
+    take_ownership: bool = False,
     accept_missing: bool = False,
     on_progress: Callable[[JobProgress], None] | None = None,
     on_news: Callable[[News], None] | None = None,
@@ -63,14 +63,16 @@ def run_job(
     store: the directory that the snapshots go to.
     engine: `spark`, or `inline` for this process alone.
     master: of Spark.
-    context: a SparkContext that runs already, and goes on, in place of one at `master`.
+    context: a SparkContext that runs already, and goes on, in place of one at `master`. One in local mode needs
+        `spark.authenticate`, unless `insecure` is set.
     workers: processes, at most; None for as many as there are slots. Never more than have something to do.
     policy: `aligned`, `unaligned` or `at-least-once`; None for that of the last run.
     interval: from one epoch to the next, seconds, "500ms" or a timedelta; None for no periodic ones.
     epoch_timeout: likewise, after which an epoch that cannot complete is given up.
     max_concurrent: epochs in flight at once.
     keep: complete epochs that stay; None keeps all.
-    recovery: what restarts when a worker is lost: `set`, what must, or `full`, every task.
+    recovery: what restarts when a worker is lost: `subgraph`, the smallest subgraph that must restart, or `full`, every
+        task.
     state_memory: bytes of keyed state that each worker has in memory, more is on its local disk; None: all of it.
     restarts: how often within ten epochs that may be; 0: the job stops with EngineStopped when a worker is lost.
     worker_timeout: likewise, without a sign of life after which a worker is lost.
@@ -81,7 +83,7 @@ def run_job(
         log of `abscli`.
     from_epoch: to go on from; None, without `resume`, for an empty store.
     parallelism: numbers of tasks by operator, in place of the file's; an epoch that has others is rescaled.
-    take_over: also sinks that another store has written since.
+    take_ownership: also sinks that another store has written since.
     accept_missing: also where parts of the output are gone.
     on_progress, on_news: told how it goes on.
     on_start: gets the job that runs, when its workers are about to be started.
@@ -115,8 +117,8 @@ def run_job(
         engine=engine, master=master, context=context, workers=workers, policy=policy,
         interval=None if interval is None else positive_seconds("interval", interval),
         epoch_timeout=positive_seconds("epoch_timeout", epoch_timeout), max_concurrent=max_concurrent, keep=keep,
-        from_epoch=from_epoch, take_over=take_over, accept_missing=accept_missing, recovery=scope, restarts=restarts,
-        state_memory=state_memory, worker_timeout=positive_seconds("worker_timeout", worker_timeout),
+        from_epoch=from_epoch, take_ownership=take_ownership, accept_missing=accept_missing, recovery=scope,
+        restarts=restarts, state_memory=state_memory, worker_timeout=positive_seconds("worker_timeout", worker_timeout),
         advertise=advertise, bind=bind, insecure=insecure,
     )  # fmt: skip
     prepared = prepare_job(job, os.fspath(store), options, resume=resume, parallelism=parallelism or {})

@@ -11,8 +11,17 @@ from abscli.api.shared import WIDTH, Texts, Unwatched, count, short, texts
 
 if TYPE_CHECKING:
     from abscli.stores.recovery import Recovery, RestoreRequest, Watcher
+    from formats.output_file import OutputFile
     from formats.plan import Plan
     from formats.view import CheckpointStore
+
+
+def plan_file(path: str | os.PathLike[str], *, force: bool = False) -> OutputFile:
+    """Return the file that a plan is written to. force: it may replace any file."""
+    from formats.output_file import OutputFile, beginning_with
+    from formats.plan import BEGINNING
+
+    return OutputFile(os.fspath(path), beginning_with("recovery plan", BEGINNING), force)
 
 
 class RecoveryPlan(msgspec.Struct, frozen=True):
@@ -20,7 +29,7 @@ class RecoveryPlan(msgspec.Struct, frozen=True):
 
     plan: what it says, and every file that it relies on.
     recovery: who carries it out.
-    file: where it was read from; None for one that was just made.
+    file: where it was read from; None for one that was just made, of a store that the user has named.
     """
 
     plan: Plan[Any]
@@ -39,13 +48,18 @@ class RecoveryPlan(msgspec.Struct, frozen=True):
 
         return encode(self.plan)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes its file, for `abs restore` and `read_plan`; FormatError for a place in its store."""
+    def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
+        """Writes its file, for `abs restore` and `read_plan`.
+
+        force: replace any file. Without it only an empty file and an earlier plan are replaced.
+
+        Raises FormatError for a place in its store, WouldOverwrite for another file.
+        """
         from formats.output_file import check_outside, write_whole
 
         if self.plan.store is not None:
             check_outside(path, self.plan.store)
-        write_whole(path, self.encoded())
+        write_whole(plan_file(path, force=force), self.encoded())
 
     def text(self, *, width: int = WIDTH, plan_file: str | None = None, job: str | None = None) -> str:
         """The page of `abs plan-recovery`. plan_file, job: files that its last line names."""
@@ -62,43 +76,54 @@ class RecoveryPlan(msgspec.Struct, frozen=True):
         policy: str | None = None,
         until: str = "drained",
         state_memory: int | None = None,
+        take_ownership: bool = False,
         accept_missing: bool = False,
         insecure: bool = False,
         context: Any = None,
         dry_run: bool = False,
+        store: Texts = (),
     ) -> Restore:
         """A restore that can be carried out: the plan still holds, and what it needs is there. Nothing is changed.
 
-        For what it takes see `Store.restore`. dry_run: it will not be carried out, so `to` may be missing.
+        For what it takes see `Store.restore`. dry_run: it will not be carried out, so `to` may be missing. store: a
+        plan from a file needs every place on another host that it reads named here: its store, and directories in which
+        it looks for moved files.
 
-        Raises StalePlan, BadOption, OtherJob, NoRecovery, NotFound.
+        Raises StalePlan, BadOption, OtherJob, NoRecovery, NotFound, CredentialsRefused.
 
         >>> plan = read_plan("plan.json")
         >>> plan.prepare(job="job.yaml")
         Restore(RecoveryPlan('snapshots', system='abs', back to 4, relies on 15 files))
         """
-        from abscli.jobs.files import read_job
         from abscli.stores.plans import open_planned
-        from abscli.stores.recovery import BadOption, JobFile, RestoreRequest, refuse_others
+        from abscli.stores.recovery import BadOption, JobFile, RestoreRequest, check_named, refuse_others
+        from formats.redaction import refuse_credentials
 
+        for name, place in {"--to": to, "--sink-to": sink_to, "--master": master}.items():
+            if place is not None:
+                refuse_credentials(os.fspath(place), name)
         given = {
-            "--job": job, "--until": until == "end", "--policy": policy, "--accept-missing-parts": accept_missing,
+            "--job": job, "--until": until == "end", "--policy": policy, "--take-ownership": take_ownership,
+            "--accept-missing-parts": accept_missing,
             "--sink-to": sink_to, "--insecure": insecure, "--state-memory": state_memory is not None,
         }  # fmt: skip
         refuse_others(given, self.recovery.restore_options, f"a plan of {self.recovery.words}")
         if self.plan.store is None:
             message = "the plan is from a graph alone, without a store: there is nothing to restore from"
             raise BadOption("PLAN", message)
+        if self.file is not None or store:
+            check_named(self.plan, texts(store))
         file = None if job is None else os.fspath(job)
         request = RestoreRequest(
             to=None if to is None else os.fspath(to),
             sink_to=None if sink_to is None else os.fspath(sink_to),
-            job=None if file is None else JobFile(file, os.path.dirname(os.path.abspath(file)), *read_job(file)),
+            job=None if file is None else JobFile.read(file),
             engine=engine,
             master=master,
             policy=policy,
             until=until,
             state_memory=state_memory,
+            take_ownership=take_ownership,
             accept_missing=accept_missing,
             insecure=insecure,
             context=context,

@@ -23,12 +23,21 @@ if TYPE_CHECKING:
     from abscli.stores.base import Progress
     from abscli.text.inspect_page import StorePage
     from formats.job.model import Topology
+    from formats.output_file import OutputFile
     from formats.view import CheckpointStore, EpochFacts, OperatorFacts
 
 MOST = 256 << 20
 """Bytes of a saved file that are read."""
 UNREAD = 20
 """Epochs that cannot be read and are named."""
+
+
+def report_file(path: str | os.PathLike[str], *, force: bool = False) -> OutputFile:
+    """Return the file that a report is written to. force: it may replace any file."""
+    from abscli.pages.html import BEGINNING
+    from formats.output_file import OutputFile, beginning_with
+
+    return OutputFile(os.fspath(path), beginning_with("report", BEGINNING), force)
 
 
 class HtmlReport(msgspec.Struct, frozen=True):
@@ -45,13 +54,13 @@ class HtmlReport(msgspec.Struct, frozen=True):
 
     @property
     def state(self) -> str:
-        """`well`, `attention`, `wrong` or `unknown`."""
+        """Return `ok`, `unverified`, `warning`, `damaged`, `not-restorable` or `unknown`."""
         return str(self.facts.state)
 
     @property
-    def headline(self) -> str:
+    def summary(self) -> str:
         """How it stands, in a sentence."""
-        return self.facts.headline
+        return self.facts.summary
 
     def html(self) -> bytes:
         """The page: one file, which asks nobody for anything; the same bytes for the same facts."""
@@ -66,25 +75,29 @@ class HtmlReport(msgspec.Struct, frozen=True):
         return json_of(self.facts)
 
     def items(self) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
-        """The same in pieces: what stands once, then an epoch or a trouble each."""
+        """The same in pieces: what stands once, then an epoch or a problem each."""
         whole = self.to_json()
-        lists = {"troubles": "trouble", "epochs": "epoch"}
+        lists = {"problems": "problem", "epochs": "epoch"}
         header = {name: value for name, value in whole.items() if name not in lists}
         return header, ({"type": kind, **item} for name, kind in lists.items() for item in whole[name])
 
-    def save(self, path: str | os.PathLike[str]) -> int:
-        """Writes the page in one step, over one that is there, and says how many bytes it has; FormatError for a place
-        in the store that it is of."""
+    def save(self, path: str | os.PathLike[str], *, force: bool = False) -> int:
+        """Writes the page in one step, and says how many bytes it has.
+
+        force: replace any file. Without it only an empty file and an earlier report are replaced.
+
+        Raises FormatError for a place in the store that it is of, WouldOverwrite for another file.
+        """
         from formats.output_file import check_outside, write_whole
 
         for folder in self.reads:
             check_outside(path, folder)
         page = self.html()
-        write_whole(path, page)
+        write_whole(report_file(path, force=force), page)
         return len(page)
 
     def __repr__(self) -> str:
-        return f"HtmlReport({self.ref!r}, {self.state}: {self.headline})"
+        return f"HtmlReport({self.ref!r}, {self.state})"
 
 
 def report_on(
@@ -97,6 +110,8 @@ def report_on(
     topology: Texts = (),
     verify: bool = False,
     stats: bool = True,
+    job: str | os.PathLike[str] | None = None,
+    store: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     show: Callable[[str], None] | None = None,
 ) -> HtmlReport:
@@ -105,7 +120,9 @@ def report_on(
 
     format, search, path_map, uid, topology: as of `open_store`.
     verify: read all files, as `Store.validate` does; else presence and sizes alone are checked.
+    store: of a file: the store that it is about, for its job graph. The store that the file names is not looked at.
     stats: read state, in bounded time, for key groups and skew.
+    job: of a store of abs: the job file that names the targets of its sinks, which are asked; see `Store.validate`.
     progress: told the bytes that were checked, and of how many.
     show: called with what it does.
 
@@ -113,33 +130,44 @@ def report_on(
 
     >>> report = report_on("snapshots")
     >>> report
-    HtmlReport('snapshots', attention: Epoch 4 can be restored; of the later ones 5 is incomplete)
+    HtmlReport('snapshots', unverified)
     >>> report.save("report.html") < 150_000
     True
-    >>> report_on("plan.json").headline
+    >>> report_on("plan.json").summary
     'Back to epoch 4: 3 operators restart'
     """
+    from abscli.stores.recovery import BadOption
+
     name, show = os.fspath(ref), show or unshown
     if os.path.isfile(name) and os.path.basename(name) != "_metadata":
-        return _of_file(name)
-    store = open_store(name, format=format, search=search, path_map=path_map, uid=uid, topology=topology)
-    return HtmlReport(name, _of_store(store, verify, stats, progress or unseen, show), (store.path,))
+        if job is not None:
+            raise BadOption("--job", f"asks the targets of a store, and {name} is a file of what was said before")
+        return _of_file(name, None if store is None else os.fspath(store))
+    if store is not None:
+        raise BadOption("--store", f"names the store that a file is about, and {name} is a store itself")
+    opened = open_store(name, format=format, search=search, path_map=path_map, uid=uid, topology=topology)
+    return HtmlReport(name, _of_store(opened, verify, stats, job, progress or unseen, show), (opened.path,))
 
 
 # -- of a store ----------------------------------------------------------------------------------------------
 
 
-def _of_store(store: Store, verify: bool, stats: bool, progress: Progress, show: Callable[[str], None]) -> Facts:
+def _of_store(
+    store: Store, verify: bool, stats: bool, job: str | os.PathLike[str] | None, progress: Progress,
+    show: Callable[[str], None],
+) -> Facts:  # fmt: skip
     from abscli.pages.store_report import Gathered, store_report
 
     number = _named(store)
     epochs = _Epochs(show)
     checked = store.system.check(
-        store.storage, number, quick=not verify, progress=progress, options=store.options, visit=epochs
-    )
+        store.storage, number, quick=not verify, progress=progress, options=store.options, visit=epochs,
+        job=store.job_file(job),
+    )  # fmt: skip
     gathered = Gathered(
         path=store.path, format=store.system.name, job=checked.job, named=number, quick=not verify,
-        report=checked.report, advice=store.system.advice(), why=checked.why, notes=checked.notes,
+        report=checked.report, advice=store.system.advice(None if job is None else os.fspath(job)),
+        why=checked.why, notes=checked.notes,
     )  # fmt: skip
     try:
         gathered = _with_epochs(store, gathered, epochs)
@@ -253,36 +281,32 @@ def _with_depth(store: Store, gathered: Gathered, stats: bool, show: Callable[[s
 # -- of a file -----------------------------------------------------------------------------------------------
 
 
-def _of_file(name: str) -> HtmlReport:
+def _of_file(name: str, store: str | None) -> HtmlReport:
     from abscli.pages import saved
     from abscli.stores.plans import read_plan as decoded
     from abscli.stores.plans import recovery_of
     from abscli.stores.registry import system_named
-    from formats.bounds import check_json, read_user_file
-    from formats.plan import EARLIER, SCHEMA
+    from formats.bounds import read_json, read_user_file
+    from formats.plan import SCHEMA
 
     data = read_user_file(name, MOST, hint=saved.SAVED_BY)
-    check_json(data, name, kind=FormatError)
-    try:
-        document = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise FormatError(f"is no JSON: {error}", path=name, hint=saved.SAVED_BY) from None
+    document = read_json(data, name, hint=saved.SAVED_BY)
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema == "abs.validate":
         validation = saved.read_validation(document, name)
         advice = system_named(validation.format).advice()
         newest = max((epoch.epoch for epoch in validation.epochs), default=None)
-        around = saved.Around(_graph(validation.store, newest, document), advice)
+        around = saved.Around(_graph(store, newest, document), advice)
         return HtmlReport(name, saved.validation_report(validation, around))
     if schema == "abs.diff":
         diff = saved.read_diff(document, name)
-        topology = _graph(diff.right.store, diff.right.epoch, document, diff.right.format)
+        topology = _graph(store, diff.right.epoch, document, diff.right.format)
         return HtmlReport(name, saved.diff_report(diff, saved.Around(topology)))
-    if schema == SCHEMA or schema in EARLIER:
+    if schema == SCHEMA:
         plan = decoded(data, name)
         recovery = recovery_of(plan.system)
         back = plan.body.goes_back_to
-        topology = None if plan.store is None else _graph(plan.store, back, document, plan.system)
+        topology = _graph(store, back, document, plan.system)
         facts = saved.plan_report(
             document, saved.Around(topology), restarts=recovery.restarts(plan), job=_job_of(document),
             text=recovery.text(plan, width=WIDTH, plan_file=name, job=None), goes_back_to=back,
@@ -293,22 +317,21 @@ def _of_file(name: str) -> HtmlReport:
     raise FormatError(f"{shown}, of which there is no report", path=name, hint=saved.SAVED_BY)
 
 
-def _graph(path: str, epoch: int | None, document: Mapping[str, Any], format: str | None = None) -> Topology | None:
-    """The job graph of an epoch that a file names, where its store is still to be had.
+def _graph(
+    path: str | None, epoch: int | None, document: Mapping[str, Any], format: str | None = None
+) -> Topology | None:
+    """Read the job graph of an epoch that a file is about, from the store that the user names; None without one.
 
-    Whoever wrote the file names the store: only one that lies on this machine is looked at.
+    The file names a store, too, but anybody may have written the file.
     """
     from abscli.stores.registry import locate
     from formats.reference import NOTHING
 
-    if "://" in path or not os.path.isdir(path):
+    if path is None:
         return None
-    try:
-        system, storage = locate(path, format or document.get("format"))
-        view = system.open(storage, NOTHING)
-        return view.topology(view.resolve(epoch))
-    except (FormatError, OSError):
-        return None
+    system, storage = locate(path, format or document.get("format"))
+    view = system.open(storage, NOTHING)
+    return view.topology(view.resolve(epoch))
 
 
 def _job_of(document: Mapping[str, Any]) -> str | None:

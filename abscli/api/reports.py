@@ -13,6 +13,7 @@ from abscli.api.shared import WIDTH, count
 
 if TYPE_CHECKING:
     from abscli.report.findings import EpochReport, Finding, StoreReport
+    from abscli.report.standing import Standing
     from abscli.stores.base import Checked, OwnReader, System
     from abscli.text.diff import DiffPage
     from formats.storage import Storage
@@ -26,6 +27,7 @@ class Report(msgspec.Struct, frozen=True):
     storage: where the files lie.
     checked: what its system says.
     quick: whether only presence and sizes were looked at.
+    job: the job file that named the targets of sinks; None if none did.
     """
 
     path: str
@@ -33,6 +35,7 @@ class Report(msgspec.Struct, frozen=True):
     storage: Storage
     checked: Checked
     quick: bool
+    job: str | None = None
 
     @property
     def report(self) -> StoreReport:
@@ -54,20 +57,18 @@ class Report(msgspec.Struct, frozen=True):
         """Epochs that can be restored, ascending."""
         return self.report.restorable
 
-    def unmet(
+    def unsatisfied(
         self, *, strict: bool = False, max_age: float | None = None, min_epochs: int | None = None
     ) -> list[str]:
         """What does not hold, in words; empty if all is well. The command exits with 3 for it.
 
-        strict: any finding counts.
+        strict: any finding counts, and so does the target of a sink that was named and could not be asked.
         max_age: seconds that the newest restorable epoch may be old.
         min_epochs: that must be restorable.
         """
-        from abscli.report.demands import unmet
+        from abscli.report.demands import unsatisfied
 
-        return unmet(
-            self.report, epoch=self.checked.epoch, strict=strict, max_age=max_age, min_epochs=min_epochs
-        )
+        return unsatisfied(self.report, epoch=self.checked.epoch, strict=strict, max_age=max_age, min_epochs=min_epochs)
 
     def confirmed(self, reader: OwnReader) -> Report:
         """The same with what the system's own reader finds; see `Store.own_reader`."""
@@ -77,27 +78,40 @@ class Report(msgspec.Struct, frozen=True):
         """The same with another report of the store."""
         return msgspec.structs.replace(self, checked=replace(self.checked, report=report))
 
-    def text(self, *, unmet: Sequence[str], width: int = WIDTH, ascii: bool = False) -> str:
-        """The page of `abs validate`. unmet: demands that do not hold."""
+    @property
+    def standing(self) -> Standing:
+        """The verdict on the store, or on the epoch that was checked."""
+        from abscli.report.standing import standing
+
+        return standing(self.report, self.checked.epoch, unit=self.system.words.epoch, quick=self.quick)
+
+    def text(
+        self, *, unsatisfied: Sequence[str], width: int = WIDTH, ascii: bool = False, verbose: bool = False
+    ) -> str:
+        """Return the page of `abs validate`.
+
+        unsatisfied: demands that are not met. verbose: list every finding.
+        """
         from abscli.text import validate as render
 
         return render.text(
-            self.report, store=self.path, job=self.checked.job, unmet=unmet, advice=self.system.advice(), width=width,
-            ascii=ascii, leftovers=self.system.leftovers(self.storage, self.path, self.report), why=self.checked.why,
-            notes=self.checked.notes,
+            self.report, store=self.path, job=self.checked.job, unsatisfied=unsatisfied,
+            advice=self.system.advice(self.job), width=width, ascii=ascii, verbose=verbose,
+            verdict=self.standing, why=self.checked.why,
+            notes=self.checked.notes, leftovers=self.system.leftovers(self.storage, self.path, self.report),
         )  # fmt: skip
 
-    def to_json(self, unmet: Sequence[str] = ()) -> dict[str, Any]:
-        """`abs.validate`, for programs. unmet: demands that do not hold."""
+    def to_json(self, unsatisfied: Sequence[str] = ()) -> dict[str, Any]:
+        """`abs.validate`, for programs. unsatisfied: demands that do not hold."""
         from abscli.text import validate as render
 
         return render.to_json(
             self.report, store=self.path, format=self.system.name, job=self.checked.job, quick=self.quick,
-            unmet=unmet, why=self.checked.why, notes=self.checked.notes,
+            unsatisfied=unsatisfied, why=self.checked.why, notes=self.checked.notes,
         )  # fmt: skip
 
     def __str__(self) -> str:
-        return self.text(unmet=self.unmet()).rstrip()
+        return self.text(unsatisfied=self.unsatisfied()).rstrip()
 
     def __repr__(self) -> str:
         restorable = ", ".join(map(str, self.restorable)) or "none"

@@ -20,6 +20,7 @@ from abscli.api.shared import WIDTH, Texts, Unwatched, count, retention, texts, 
 from abscli.api.upkeep import Garbage
 from abscli.stores.removal import RemovalRequest
 from formats.errors import FormatError
+from formats.redaction import Location, refuse_credentials
 from formats.reference import ReadOptions, parse_reference
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from abscli.stores.comparing import Comparison
     from abscli.stores.drills import Drilled
     from abscli.stores.kafka import BrokerConfig
-    from abscli.stores.recovery import Watcher
+    from abscli.stores.recovery import JobFile, Watcher
     from abscli.stores.tags import Tag
     from abscli.text.inspect_page import EpochPage, StorePage
     from abscli.text.lag import LagPage
@@ -105,32 +106,45 @@ class Store(Contents):
         return Epoch(self, detail.facts, detail)
 
     def validate(
-        self, epoch: int | str | None = None, *, quick: bool = False, progress: Progress | None = None
-    ) -> Report:
+        self, epoch: int | str | None = None, *, job: str | os.PathLike[str] | None = None, quick: bool = False,
+        progress: Progress | None = None,
+    ) -> Report:  # fmt: skip
         """Checks one epoch, or the whole store if none is given nor named: what is damaged is a finding, not an error.
 
+        job: of a store of abs: the job file that names the targets of its sinks; these are asked. Without it nothing
+            outside the store is looked at, and sinks are unchecked.
         quick: presence and sizes only.
         progress: called with the bytes read so far, and of how many.
 
-        Raises NotFound, UnsupportedVersion.
+        Raises NotFound, UnsupportedVersion, OtherJob for the file of another job.
 
         >>> report = open_store("snapshots").validate()
         >>> report
         Report('snapshots', 5 epochs, 4 findings, restorable 1, 2, 4)
-        >>> report.unmet(min_epochs=9)
+        >>> report.unsatisfied(min_epochs=9)
         ['--min-epochs 9: 3 can be restored']
         """
         checked = self.system.check(
             self.storage, self.named if epoch is None else epoch, quick=quick, progress=progress or unseen,
-            options=self.options,
+            options=self.options, job=self.job_file(job),
         )  # fmt: skip
-        return Report(self.path, self.system, self.storage, checked, quick)
+        return Report(self.path, self.system, self.storage, checked, quick, None if job is None else os.fspath(job))
 
-    def latest_restorable(self, epoch: int | str | None = None) -> Start:
-        """The newest epoch from which the job can be started where it lies, by presence and size of all that it refers
-        to; of one that is given or named, that or none. Its `path` is what the system's own tools are given.
+    def job_file(self, job: str | os.PathLike[str] | None) -> JobFile | None:
+        """Read the job file that a method was given; OtherFormat for a store whose sinks a job file does not name."""
+        from abscli.stores.recovery import JobFile
 
-        Raises NoRecovery, saying why there is none; NotFound.
+        self.check_options(job=job)
+        return None if job is None else JobFile.read(os.fspath(job))
+
+    def latest_restorable(self, epoch: int | str | None = None, *, verify: bool = False) -> Start:
+        """Find the newest epoch from which the job can be started without a copy.
+
+        epoch: the only one that is considered, if it is given or was named with the store.
+        verify: read every file; otherwise presence and sizes are compared.
+        The `path` of the result is what the system's own tools are given.
+
+        Raises NoRecovery with the reason, NotFound.
 
         >>> open_store("snapshots").latest_restorable().epoch
         4
@@ -138,11 +152,11 @@ class Store(Contents):
         from abscli.stores.directory import newest_restorable
         from abscli.stores.reasons import NoPlan
 
-        report = self.validate(epoch, quick=True).report
+        report = self.validate(epoch, quick=not verify).report
         answer = newest_restorable(self.system, self.view, report)
         if isinstance(answer, NoPlan):
             raise answer.error()
-        return Start.of(self.path, answer)
+        return Start.of(self.path, answer, verified=verify)
 
     def lag(
         self, broker: str, *, config: BrokerConfig = None, epoch: int | str | None = None
@@ -158,6 +172,7 @@ class Store(Contents):
         from abscli.text.lag import LagPage
         from formats.kafka import lags
 
+        _refuse_credentials(broker, config)
         number = self.resolve(epoch)
         places = places_of(self.view, number)
         seen = lags(places, ask(broker, {place.topic for place in places}, settings(config)))
@@ -170,6 +185,7 @@ class Store(Contents):
         """
         from abscli.stores.kafka import ask, held_against, settings, topics_of
 
+        _refuse_credentials(broker, config)
         checked = report.report
         topics = ask(broker, topics_of(self.view, checked), settings(config))
         return report.replaced(held_against(checked, self.view, topics))
@@ -308,6 +324,7 @@ class Store(Contents):
         policy: str | None = None,
         until: str = "drained",
         state_memory: int | None = None,
+        take_ownership: bool = False,
         accept_missing: bool = False,
         insecure: bool = False,
         context: Any = None,
@@ -318,9 +335,10 @@ class Store(Contents):
         plan: as `plan` makes it, or the file of one.
         to: where the copy, or the restored epoch, goes.
         sink_to: of a plan with `sink`: where the log of the sink goes.
-        job, engine, master, policy, until, state_memory, accept_missing, insecure: of a store of abs: its topology
-            file, and how it is run.
-        context: a SparkContext that runs already, and goes on, in place of one at `master`.
+        job, engine, master, policy, until, state_memory, take_ownership, accept_missing, insecure: of a store of abs:
+            its topology file, and how it is run.
+        context: a SparkContext that runs already, and goes on, in place of one at `master`. One in local mode needs
+            `spark.authenticate`, unless `insecure` is set.
         watch: sees how it goes on.
 
         Raises StalePlan, BadOption, OtherJob, NoRecovery, Damaged, UsageError, EngineStopped, JobFailed.
@@ -334,7 +352,8 @@ class Store(Contents):
         refuse_other_stores(plan, self)
         return plan.prepare(
             to, sink_to=sink_to, job=job, engine=engine, master=master, policy=policy, until=until,
-            state_memory=state_memory, accept_missing=accept_missing, insecure=insecure, context=context,
+            state_memory=state_memory, take_ownership=take_ownership, accept_missing=accept_missing, insecure=insecure,
+            context=context, store=(self.path, *self.options.search) if plan.file is not None else (),
         ).carry_out(watch)  # fmt: skip
 
     def rewrite(
@@ -357,6 +376,8 @@ class Store(Contents):
 
         Raises NotFound, OtherFormat, FormatError for a file that does not hold or does not fit, NoRecovery, Damaged.
         """
+        if to is not None:
+            refuse_credentials(os.fspath(to), "--to")
         return self.system.rewrite(
             self.view, self.resolve(epoch), None if changes is None else os.fspath(changes), layout,
             None if to is None else os.fspath(to), write=to is not None and not dry_run, progress=progress or unshown,
@@ -364,7 +385,7 @@ class Store(Contents):
 
     def garbage(
         self, keep: int | Retention | None = None, *, older_than: float | None = None, min_age: float | None = None,
-        stopped: Texts = (), search: Texts = (),
+        stopped: Texts = (), search: Texts = (), job: str | os.PathLike[str] | None = None,
     ) -> Garbage:  # fmt: skip
         """What may go from a store that abs wrote, or from a job of Flink's; nothing is changed. `gc` does it.
 
@@ -374,8 +395,10 @@ class Store(Contents):
         min_age: seconds that a file must be old to go which nothing refers to; an hour, of Flink's a day.
         stopped: of Flink: jobs that do not run, by their id, though they may have written of late.
         search: of Flink: further directories whose checkpoints may refer to files here.
+        job: of a store of abs: the job file that names the sinks whose unfinished uploads and prepared transactions
+            are looked for, too; without it these stay.
 
-        Raises OtherFormat, StoreInUse where a job runs on it, BadOption for a store behind a URI.
+        Raises OtherFormat, StoreInUse where a job runs on it, BadOption for a store behind a URI, OtherJob.
 
         >>> garbage = open_store("snapshots").garbage(keep=1)
         >>> [(epoch.epoch, epoch.reason) for epoch in garbage.epochs][-1]
@@ -383,14 +406,17 @@ class Store(Contents):
         >>> garbage.kept
         (4, 5)
         """
-        stays = retention(keep)
+        stays, file = retention(keep), self.job_file(job)
         return self._collected(
-            RemovalRequest(stays, older_than, min_age, texts(stopped), texts(search), remove=False, show=unshown)
+            RemovalRequest(
+                stays, older_than, min_age, texts(stopped), texts(search), remove=False, show=unshown, job=file
+            )
         )
 
     def gc(
         self, keep: int | Retention | None = None, *, older_than: float | None = None, min_age: float | None = None,
-        stopped: Texts = (), search: Texts = (), show: Callable[[str], None] | None = None,
+        stopped: Texts = (), search: Texts = (), job: str | os.PathLike[str] | None = None,
+        show: Callable[[str], None] | None = None,
     ) -> Garbage:  # fmt: skip
         """Removes old epochs, and files that nothing needs, and says what has gone; see `garbage`.
 
@@ -402,9 +428,11 @@ class Store(Contents):
         >>> store.gc(keep=1).kept, store.epochs()
         ((4, 5), [Epoch(4, complete, 5/5 tasks), Epoch(5, incomplete, 3/5 tasks)])
         """
-        stays = retention(keep)
+        stays, file = retention(keep), self.job_file(job)
         return self._collected(
-            RemovalRequest(stays, older_than, min_age, texts(stopped), texts(search), remove=True, show=show or unshown)
+            RemovalRequest(
+                stays, older_than, min_age, texts(stopped), texts(search), remove=True, show=show or unshown, job=file
+            )
         )
 
     def _collected(self, request: RemovalRequest) -> Garbage:
@@ -427,7 +455,7 @@ class Store(Contents):
         Raises NotFound, OtherJob for a directory that is no copy of this store, StoreInUse, Damaged, NoRecovery.
 
         >>> store = open_store("snapshots")
-        >>> [(row["epoch"], row["became"]) for row in store.copy("backup").to_json()["epochs"]]
+        >>> [(row["epoch"], row["outcome"]) for row in store.copy("backup").to_json()["epochs"]]
         [(1, 'copied'), (2, 'copied'), (4, 'copied')]
         >>> store.copy("backup").to_json()["bytes"], open_store("backup").latest
         (0, 4)
@@ -453,18 +481,16 @@ class Store(Contents):
         Raises NoRecovery where none can be restored, Damaged, BadOption, OtherJob, EngineStopped, JobFailed.
         """
         from abscli.api.drills import drill_of_copy
-        from abscli.jobs.files import read_job
         from abscli.stores.recovery import BadOption, JobFile, RestoreRequest
 
         chosen = self.named if epoch is None else epoch
         number = None if chosen in (None, "latest") else self.resolve(chosen)
         if job is not None and not self.system.recovery().runs_job:
             raise BadOption("--job", f"no job is run for a checkpoint of {self.system.words.title}: leave it out")
-        file = None if job is None else os.fspath(job)
-        topology = None if file is None else JobFile(file, os.path.dirname(os.path.abspath(file)), *read_job(file))
         watch = watch or Unwatched()
         request = RestoreRequest(
-            job=topology, engine=engine, master=master, state_memory=state_memory, insecure=insecure
+            job=None if job is None else JobFile.read(os.fspath(job)), engine=engine, master=master,
+            state_memory=state_memory, insecure=insecure,
         )
         drilled = self.system.drill(self.view, number, request, watch)
         if drilled is not None:
@@ -620,3 +646,10 @@ class Epoch:
         acked = "?" if facts.acked is None else facts.acked
         tasks = "" if facts.expected is None else f", {acked}/{facts.expected} tasks"
         return f"Epoch({facts.epoch}, {facts.status}{tasks})"
+
+
+def _refuse_credentials(broker: str, config: BrokerConfig) -> None:
+    """Raise CredentialsRefused for credentials in the names of brokers, or in the path of their settings."""
+    refuse_credentials(broker, "--broker", Location.BROKERS)
+    if isinstance(config, str):
+        refuse_credentials(config, "--broker-config")

@@ -83,6 +83,7 @@ class Garbage(msgspec.Struct, frozen=True):
         options += [f"--min-age {asked.min_age:g}s"] if asked.min_age not in (None, MIN_AGE) else []
         options += [f"--stopped {shlex.quote(job)}" for job in asked.stopped]
         options += [f"--search {shlex.quote(folder)}" for folder in asked.search]
+        options += [f"--job {shlex.quote(asked.job.path)}"] if asked.job is not None else []
         command = carry_out_command(self.path, options)
         return self.system.removal_text(
             self.collected, store=self.path, removed=self.removed, command=command, width=width, ascii=ascii
@@ -106,7 +107,7 @@ class Garbage(msgspec.Struct, frozen=True):
         return self.text().rstrip()
 
     def __repr__(self) -> str:
-        files = sum(epoch.files for epoch in self.epochs) + sum(orphan.goes for orphan in self.orphans)
+        files = sum(epoch.files for epoch in self.epochs) + sum(orphan.removable for orphan in self.orphans)
         verb = "removed" if self.removed else "may go"
         goes = f"{count(len(self.epochs), 'epoch')} and {count(files, 'file')} {verb}"
         return f"Garbage({self.path!r}, {goes}, {count(self.bytes, 'byte')})"
@@ -167,7 +168,7 @@ def rebuild(
     show: Callable[[str], None] | None = None,
 ) -> Rebuilt:
     """Makes the lost or damaged books of a store that abs wrote anew, from what is whole: its own file, the records of
-    attempts, job graphs. What is damaged moves to `aside/` in it; state, logs and manifests are never made up.
+    attempts, job graphs. What is damaged moves to `quarantine/` in it; state, logs and manifests are never made up.
 
     job: the topology file of its job, for the graph, the name and the directory where they are lost.
     dry_run: change nothing.

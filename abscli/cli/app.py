@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import inspect
 import os
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from abscli.cli.options import WORDS, Quiet, Verbose, place_options
+from abscli.cli.options import CHOSEN_FILE, WORDS, ConfigScope, Quiet, Verbose, place_options
+from abscli.cli.output import warn
 from abscli.cli.overview import COMMANDS, overview, width
 from abscli.cli.stdout import keep_stdout
 
 if TYPE_CHECKING:
+    from abscli.cli.defaults import ConfigOption
     from formats.waiting import Wait
 
 RUN_OTHERS_CODE = frozenset({"run", "restore", "demo", "drill", "topology", "state", "validate", "doctor"})
@@ -27,14 +31,35 @@ SAYS_WHAT_DEFAULTS_LACK = "doctor"
 PLACES = frozenset({"REF", "PATH", "PLAN"})
 """Of arguments that name a store."""
 
+SOURCES = "abscli.sources"
+"""Key of a context's `meta`: the configuration file of each parameter that such a file sets."""
+
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
+
+GUIDE_PAGES = "man/guide/pages"
+"""The directory of the guide in the repository."""
+
+LONG_NAME = 25
+"""Columns of an option's names and metavar; longer names are on a line of their own in the help."""
+
+FEW = 40
+"""Characters of the list of values that the help of an option shows."""
+
+MARGIN = 2
+"""Columns that Typer leaves free at the right. Tables use them."""
 
 
 class AbsCommand(TyperCommand):
-    """A command whose help ends in EXAMPLES and EXIT STATUS, and whose shared variables have a form of their own."""
+    """Add examples, exit statuses and references to the help of a command, and variables per command.
+
+    see_also: the names of related commands.
+    guide: the guide page, relative to `GUIDE_PAGES`.
+    """
 
     examples: tuple[tuple[str, str], ...] = ()
     exit_status: dict[int, str] = {}
+    see_also: tuple[str, ...] = ()
+    guide: str = ""
 
     def __init__(self, name: str | None, **settings: Any) -> None:
         super().__init__(name, **settings)
@@ -52,31 +77,48 @@ class AbsCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """As Typer does; the words stay with the context, for commands that say how they are to be given again."""
         ctx.meta[WORDS] = tuple(args)
-        ctx.default_map = self._defaults()
-        with _plain_words(ctx):
-            rest: list[str] = super().parse_args(ctx, args)
+        ignored: tuple[str, ...] = ()
+        try:
+            ignored = self._set_defaults(ctx)
+            with _plain_words(ctx):
+                rest: list[str] = super().parse_args(ctx, args)
+        finally:  # not before: the options that are parsed here choose the form of warnings
+            for text in ignored:
+                warn(text)
         return rest
 
-    def _defaults(self) -> dict[str, Any] | None:
-        """What the file of defaults says of this command's options, if there is one."""
-        from abscli.cli.defaults import defaults_for, file_of_defaults, read_defaults
+    def _set_defaults(self, ctx: Any) -> tuple[str, ...]:
+        """Set what the configuration files say of this command's options; return why files were ignored."""
+        from abscli.cli.defaults import defaults_for, find_config, read_defaults
         from formats.errors import FormatError
 
-        path = file_of_defaults()
-        if path is None or self.name is None:
-            return None
+        if self.name is None:
+            return ()
+        values: dict[str, Any] = {}
+        sources: dict[str, str] = {}
+        ctx.meta[SOURCES] = sources
         try:
-            return defaults_for(path, self.name, read_defaults(path, COMMANDS), self.options_by_name())
+            config = find_config()
+            options = self.options_by_name() if config.files else {}
+            for file in config.files:
+                given = defaults_for(file, self.name, read_defaults(file, COMMANDS), options)
+                values |= given
+                sources |= dict.fromkeys(given, file.path)
         except (FormatError, OSError):
             if self.name == SAYS_WHAT_DEFAULTS_LACK:
-                return None
+                return ()
             raise
+        ctx.default_map = values
+        return config.ignored
 
-    def options_by_name(self) -> dict[str, tuple[str, bool]]:
-        """As they are typed, without `--`: the parameter, and whether it takes several values."""
+    def options_by_name(self) -> dict[str, ConfigOption]:
+        """Return the options by name as it is typed, without `--`."""
+        from abscli.cli.defaults import ConfigOption
+
         params: list[Any] = [param for param in self.params if param.param_type_name == "option"]
+        declared = inspect.signature(self.callback, eval_str=True).parameters if self.callback else {}
         return {
-            name.removeprefix("--"): (param.name, param.multiple)
+            name.removeprefix("--"): ConfigOption(param.name, param.multiple, _scope(param, declared.get(param.name)))
             for param in params for name in param.opts if name.startswith("--")
         }  # fmt: skip
 
@@ -95,32 +137,73 @@ class AbsCommand(TyperCommand):
         return ["[OPTIONS]", *(name if required else f"[{name}]" for name, required in names)]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Arguments and options, as tables."""
+        """Write arguments and options as tables, one line each if the names are not long."""
         params: list[Any] = self.get_params(ctx)
+        columns = formatter.width + MARGIN
         arguments = [(p.metavar, p.help or "") for p in params if p.param_type_name == "argument"]
         if arguments:
             with formatter.section("Arguments"):
-                formatter.write_dl(arguments)
+                formatter.write(_table(arguments, columns))
         with formatter.section("Options"):
-            formatter.write_dl([p.get_help_record(ctx) for p in params if p.param_type_name == "option"])
+            formatter.write(_table([_help_record(p, ctx) for p in params if p.param_type_name == "option"], columns))
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """Where else options may come from; examples and exit statuses, as tables."""
+        """Write where else options can be set, the examples, the exit statuses and the references."""
+        columns = formatter.width + MARGIN
         prefix = ctx.auto_envvar_prefix
         if prefix:
             formatter.write_paragraph()
             formatter.write_text(
-                f"Every option can also be given in the environment, as {prefix}_OPTION, and in abs.toml, under "
-                f"[{self.name}]: the command line goes first, then the environment, then the file."
+                f"Options can also be set by variables, {prefix}_OPTION, and in abs.toml under [{self.name}]. The "
+                "command line overrides variables, and variables override abs.toml."
             )
-        with formatter.section("EXAMPLES"):
+            chosen = [name for name, option in self.options_by_name().items() if option.scope is CHOSEN_FILE]
+            if chosen:
+                names = ", ".join(f"--{name}" for name in chosen)
+                formatter.write_text(f"Not read from abs.toml in the current directory: {names}.")
+        with formatter.section("Examples"):
             for line, meaning in self.examples:
                 formatter.write(f"  {line}\n")
                 formatter.indent()
                 formatter.write_text(meaning)
                 formatter.dedent()
-        with formatter.section("EXIT STATUS"):
-            formatter.write_dl([(str(code), text) for code, text in self.exit_status.items()])
+        with formatter.section("Exit status"):
+            formatter.write(_table([(str(code), text) for code, text in self.exit_status.items()], columns))
+        with formatter.section("See also"):
+            if self.see_also:
+                formatter.write_text(", ".join(f"abs {name}" for name in self.see_also))
+            formatter.write_text(f"Guide: {GUIDE_PAGES}/{self.guide}")
+
+
+def _table(rows: Iterable[tuple[str, str]], columns: int) -> str:
+    """Return rows of a name and a text. A name above LONG_NAME has a line of its own."""
+    rows = list(rows)
+    indent = 4 + max((len(name) for name, _ in rows if len(name) <= LONG_NAME), default=0)
+    lines = []
+    for name, text in rows:
+        first = f"  {name}".ljust(indent)
+        wrapped = textwrap.wrap(text.removesuffix("."), max(columns - indent, 20), break_on_hyphens=False) or [""]
+        if len(name) > LONG_NAME:
+            lines.append(first)
+            first = " " * indent
+        lines.append(f"{first}{wrapped[0]}".rstrip())
+        lines += [" " * indent + line for line in wrapped[1:]]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _help_record(param: Any, ctx: Any) -> tuple[str, str]:
+    """Return an option's names with its metavar, and its help with the default value.
+
+    The values of a choice are in the help if the option has a metavar, and otherwise in place of the metavar. A list
+    that is longer than FEW is left to the description.
+    """
+    names, text = param.get_help_record(ctx)
+    text, _, extra = text.partition("  [")
+    text = text.removesuffix(".")
+    choices = ", ".join(getattr(param.type, "choices", ()))
+    if choices and param.metavar and len(choices) <= FEW:
+        text += f": {choices}"
+    return names, f"{text} [{extra}" if extra else text
 
 
 def _say_wait(wait: Wait) -> None:
@@ -185,10 +268,14 @@ def _plain_words(ctx: Any) -> Iterator[None]:
         if source is not None and source.name == "ENVIRONMENT":
             error.message += f" (from {_variable(ctx, param)})"
         if source is not None and source.name == "DEFAULT_MAP":
-            from abscli.cli.defaults import file_of_defaults
-
-            error.message += f" (from {file_of_defaults()})"
+            error.message += f" (from {ctx.meta[SOURCES][param.name]})"
         raise
+
+
+def _scope(param: Any, declared: inspect.Parameter | None) -> ConfigScope | None:
+    """Return the scope that an option declares, in its annotation or as an attribute; None if it declares none."""
+    markers = getattr(declared.annotation, "__metadata__", ()) if declared else (getattr(param, "scope", None),)
+    return next((marker for marker in markers if isinstance(marker, ConfigScope)), None)
 
 
 def _variable(ctx: Any, param: Any) -> str:
@@ -199,7 +286,7 @@ def _variable(ctx: Any, param: Any) -> str:
 
 
 def load(name: str) -> AbsCommand:
-    """Imports a command's module and makes the command from its function, EXAMPLES and EXIT_STATUS."""
+    """Import a command's module, and make the command from its function and its constants."""
     module_name = name.replace("-", "_")
     module = importlib.import_module(f"abscli.commands.{module_name}")
     single = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -208,6 +295,8 @@ def load(name: str) -> AbsCommand:
     assert isinstance(command, AbsCommand)
     command.examples = module.EXAMPLES
     command.exit_status = module.EXIT_STATUS
+    command.see_also = module.SEE_ALSO
+    command.guide = module.GUIDE
     return command
 
 

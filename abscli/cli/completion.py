@@ -80,10 +80,10 @@ def bash(pages: Sequence[Page]) -> str:
         "    esac",
         "",
         "    local IFS=$'\\n' abs=${words[0]/#\\~/$HOME} behind=''",
-        "    if [[ $kind == ref ]]; then",
+        "    if [[ $kind == ref* ]]; then",
         "        # What comes behind the last '@' is of the store before it; a path goes on with a slash.",
         "        if [[ ${cur##*@} == \"$cur\" || ${cur##*@} == */* ]]; then",
-        "            kind=directory",
+        "            [[ $kind == ref ]] && kind=directory || kind=file",
         "        else",
         "            behind=${cur%\"${cur##*@}\"}",
         "        fi",
@@ -143,9 +143,9 @@ def zsh(pages: Sequence[Page]) -> str:
         "_abs_offers() {",
         "    # What the store on the command line has; of a reference, what comes behind its '@'.",
         "    local place=$PREFIX",
-        "    if [[ $1 == ref ]]; then",
+        "    if [[ $1 == ref* ]]; then",
         "        if [[ $PREFIX != *@* || ${PREFIX##*@} == */* ]]; then",
-        "            _files -/",
+        "            if [[ $1 == ref ]]; then _files -/; else _files; fi",
         "            return",
         "        fi",
         "        compset -P '*@'",
@@ -261,10 +261,14 @@ def fish(pages: Sequence[Page]) -> str:
         "    set -l words (commandline -opc)",
         "    set -l current (commandline -ct | string replace -r -- '^--[a-z-]+=' '')",
         "    set -l behind ''",
-        "    if test $argv[1] = ref",
+        "    if string match -q -- 'ref*' $argv[1]",
         "        # What comes behind the last '@' is of the store before it; a path goes on with a slash.",
         "        if not string match -qr -- '@[^/]*$' $current",
-        "            __fish_complete_directories $current ''",
+        "            if test $argv[1] = ref",
+        "                __fish_complete_directories $current ''",
+        "            else",
+        "                complete -C \"__abs_no_command $current\"  # files and directories",
+        "            end",
         "            return",
         "        end",
         "        set behind (string replace -r -- '@[^@]*$' '@' $current)",
@@ -303,7 +307,7 @@ def _fish_action(item: Option | Argument) -> str:
     if item.choices:
         return f"-f -a {_fish_quoted(' '.join(item.choices))}"
     if item.completes in FROM_STORE:
-        return f"-f -a '(__abs_offers {item.completes})'"
+        return f"-f -k -a '(__abs_offers {item.completes})'"  # -k: newest epochs first, as `abs __complete` prints them
     return {"file": "-F", "directory": "-f -a '(__fish_complete_directories)'"}.get(item.completes, "")
 
 

@@ -10,26 +10,28 @@ from typing import Any
 
 from abscli import __version__
 from abscli.cli import completion, exits
+from abscli.cli.app import GUIDE_PAGES, AbsCommand
 from abscli.cli.manpage import manpage
-from abscli.cli.options import COMPLETES
+from abscli.cli.options import CHOSEN_FILE, COMPLETES
 from abscli.cli.overview import ABOUT, COMMANDS
 from abscli.draw.transitions import protocol_page
 from abscli.text.pages import Argument, Option, Page
 
+PAGES_DATE = "2026-11-28"
+"""Date of the man pages while the version is unreleased. Fixed, so that the pages are reproducible."""
+
 _ROOT_DESCRIPTION = (
-    "abs takes, inspects, checks and recovers snapshots of dataflow jobs by asynchronous barrier snapshotting. Jobs "
-    "and recovery jobs run on Spark, or in one process; a job's graph may have cycles.",
-    "A snapshot is called an epoch, and the epochs of a job are kept in a checkpoint store: a directory of plain "
-    "files. A reference REF is PATH@7, PATH@latest (the newest complete epoch), or PATH alone: the whole store, or "
-    "its newest complete epoch where one epoch is meant.",
-    "Results go to stdout; progress, notes and errors to stderr.",
+    "abs inspects, validates and recovers the checkpoints of Flink and Spark without a JVM. It also runs dataflow "
+    "jobs, cycles included, with exactly-once snapshots by asynchronous barrier snapshotting, on Spark or in one "
+    "process.",
+    "A snapshot is called an epoch. A checkpoint store has the epochs of a job: a directory of plain files, or a "
+    "prefix in a bucket. A reference REF is PATH@7, PATH@latest (the newest complete epoch), PATH@TAG, or PATH: the "
+    "whole store, or its newest complete epoch for commands that need one epoch.",
+    "Results are printed to stdout; progress, messages and errors to stderr.",
 )
 _ROOT_EXAMPLES = (
-    ("abs demo", "Two jobs, run, killed and brought back."),
-    ("abs run job.yaml --store snapshots", "Runs a job and takes snapshots."),
-    ("abs validate snapshots@latest", "Checks the newest complete epoch."),
-    ("abs plan-recovery snapshots --out plan.json", "Plans the way back."),
-    ("abs restore plan.json --job job.yaml", "Goes it."),
+    ("abs validate checkpoints/0d9f...", "Checks all checkpoints of a Flink job."),
+    ("abs run job.yaml --store snapshots", "Runs a job and takes snapshots of it."),
 )
 
 
@@ -48,6 +50,7 @@ def pages() -> list[Page]:
             options=tuple(_options(root, context)),
             examples=_ROOT_EXAMPLES,
             exit_status=tuple(exits.MEANING.items()),
+            guide=f"{GUIDE_PAGES}/index.md",
         )
         return [first, *(_page(root.get_command(context, name), context) for name in root.list_commands(context))]
 
@@ -99,10 +102,14 @@ def _page(command: Any, parent: Any) -> Page:
             arguments=tuple(_arguments(command)),
             examples=command.examples,
             exit_status=tuple(command.exit_status.items()),
+            see_also=command.see_also,
+            guide=f"{GUIDE_PAGES}/{command.guide}",
         )
 
 
 def _options(command: Any, context: Any) -> Iterator[Option]:
+    by_name = command.options_by_name() if isinstance(command, AbsCommand) else {}
+    chosen = {option.parameter for option in by_name.values() if option.scope is CHOSEN_FILE}
     for param in command.get_params(context):
         if param.param_type_name != "option" or param.hidden:
             continue
@@ -118,6 +125,7 @@ def _options(command: Any, context: Any) -> Iterator[Option]:
             required=param.required,
             completes=_completes(param, metavar, command),
             environment=_variables(param, context),
+            needs_chosen_file=param.name in chosen,
         )
 
 
@@ -158,11 +166,11 @@ def _variables(param: Any, context: Any) -> tuple[str, ...]:
 
 
 def _release_date() -> str:
-    """The date that CHANGELOG gives this version; `` while it is unreleased."""
+    """Return the date that CHANGELOG gives this version, or PAGES_DATE while it is unreleased."""
     path = _root() / "CHANGELOG.md"
     log = path.read_text(encoding="utf-8") if path.exists() else ""
     heading = re.search(rf"^##\s*\[?{re.escape(__version__)}\b.*?(\d{{4}}-\d\d-\d\d)", log, re.MULTILINE)
-    return heading[1] if heading else ""
+    return heading[1] if heading else PAGES_DATE
 
 
 def _root() -> Path:

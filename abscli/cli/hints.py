@@ -31,8 +31,14 @@ def store_hint(error: BaseException, path: str | None, words: Sequence[str]) -> 
     path: what the error is about;
     words: of the command line.
     """
+    from abscli.cli.defaults import UntrustedKeys, hint_to_trust
     from formats.errors import Damaged, FormatError, NotFound, OtherJob
+    from formats.output_file import WouldOverwrite
 
+    if isinstance(error, UntrustedKeys) and path:
+        return hint_to_trust(path, shlex.join(["abs", *words]))
+    if isinstance(error, WouldOverwrite):
+        return f"name another file, or replace this one: `{_with_force(words)}`"
     place = None
     if path and isinstance(error, Damaged | NotFound | OtherJob):
         with contextlib.suppress(OSError, FormatError):  # a hint must not be in the way of the error
@@ -51,6 +57,12 @@ def store_hint(error: BaseException, path: str | None, words: Sequence[str]) -> 
         f"`abs validate {store}` names what is damaged; `abs plan-recovery {store} --out plan.json` takes the newest "
         "epoch that is whole"
     )
+
+
+def _with_force(words: Sequence[str]) -> str:
+    """Return the command line with --force, ahead of a `--` after which words are no options."""
+    at = list(words).index("--") if "--" in words else len(words)
+    return shlex.join(["abs", *words[:at], "--force", *words[at:]])
 
 
 def _elsewhere(error: BaseException, store: str) -> str | None:

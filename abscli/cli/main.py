@@ -11,6 +11,7 @@ from typing import Any
 
 from abscli.cli.overview import COMMANDS, overview, width
 from abscli.cli.stdout import give_back_stdout, open_standard_streams
+from formats.version import FORMAT_VERSION
 
 WITH_FUNCTIONS = frozenset({"run", "restore", "demo", "drill"})
 """Commands that run functions of a job, which may multiply matrices."""
@@ -20,6 +21,9 @@ WITH_LOGS = frozenset({"run", "restore", "drill"})
 
 COMPLETE = "__complete"
 """What completion scripts begin with; no command of people's."""
+
+MISSING_PACKAGE = 2
+"""The exit code where a package is missing without which `abscli.cli.exits` cannot be imported."""
 
 UNBOUNDED = WITH_FUNCTIONS | {"simulate"}
 """Commands that may take as much memory as there is: the state of a job, the worlds of a search. What others read was
@@ -63,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         code = 0
     except BaseException as error:
-        code = _report(error, args)
+        code = _report_in_memory(error, args)
     output.flush()
     if argv is not None:
         give_back_stdout()
@@ -75,6 +79,59 @@ def _print_overview() -> int:
 
     output.emit_text(overview(width()))
     return 0
+
+
+def _report_in_memory(error: BaseException, args: list[str]) -> int:
+    """Report an error, also where there is no memory left for that: what the command holds is given up first, and its
+    bound is lifted. Return the exit code."""
+    from formats import bounds
+
+    if not _is_out_of_memory(error):
+        from formats.packages import as_missing_package
+
+        missing = as_missing_package(error)
+        try:
+            return _report(missing or error, args)
+        except ImportError:  # the package that is missing is one that reports are made with
+            if missing is None:
+                raise
+            os.write(2, f"abs: error: {missing.message}\nhint: {missing.hint}\n".encode())
+            return MISSING_PACKAGE
+    shortage = error if isinstance(error, MemoryError) else MemoryError(str(error))
+    message = bounds.too_much()
+    bounds.lift_bound()
+    _give_up_values(error)
+    try:
+        return _report(OutOfMemory(message).with_traceback(shortage.__traceback__), args)
+    except MemoryError:
+        os.write(2, f"abs: error: {message}\n".encode())
+        return OutOfMemory.exit_code
+
+
+class OutOfMemory(MemoryError):
+    """A command has taken as much memory as it may, or as there is."""
+
+    exit_code = 6
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    """Tell whether memory has ended: the system says so in several ways, such as a library that cannot be loaded."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    if isinstance(error, ImportError | RuntimeError | SystemError):
+        return any(text in str(error) for text in ("annot allocate memory", "can't start new thread"))
+    return isinstance(error, MemoryError)
+
+
+def _give_up_values(error: BaseException | None) -> None:
+    """Release the variables of the functions in which an error, and those that it followed, arose."""
+    import gc
+    import traceback
+
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
+    gc.collect()
 
 
 def _report(error: BaseException, args: list[str]) -> int:
@@ -94,7 +151,7 @@ def _report(error: BaseException, args: list[str]) -> int:
     path = _path(error)
     hint = store_hint(error, path, args) or hint
     report: dict[str, Any] = {
-        "schema": "abs.error", "version": "1.0", "code": fault.code, "name": fault.name,
+        "schema": "abs.error", "version": FORMAT_VERSION, "code": fault.code, "name": fault.name,
         "message": message, "hint": hint, "path": path,
     }
     if mistakes := _mistakes(error):
@@ -135,9 +192,7 @@ def _message(error: BaseException, code: int) -> tuple[str, str | None]:
     if isinstance(error, OSError) and code != 1:
         return error.strerror or str(error), getattr(error, "hint", _system_hint(error))
     if isinstance(error, MemoryError):
-        from formats.bounds import too_much
-
-        return too_much(), "`abs validate` names a file that was made to be so; ABS_MEMORY=4G allows more"
+        return str(error), "`abs validate` names a file that was made to be so; ABS_MEMORY=4G allows more"
     if code == 1 and not hasattr(error, "exit_code"):
         text = " ".join(str(error).split())
         return (
@@ -188,7 +243,7 @@ def _usage_hint(error: BaseException) -> str:
 
 def _sentence(text: str) -> str:
     """Typer's messages in the form of ours: no capital at the start, no full stop at the end."""
-    text = re.sub(r"\s*\n\s*", " ", text.strip())
+    text = " ".join(stripped for line in text.split("\n") if (stripped := line.strip()))
     return (text[:1].lower() + text[1:]).removesuffix(".")
 
 

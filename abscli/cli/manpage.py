@@ -8,24 +8,24 @@ from collections.abc import Iterator, Sequence
 from abscli.text.pages import Argument, Option, Page
 
 _ENVIRONMENT = (
-    ("ABS_OUTPUT", "Form of the result, for all commands."),
-    ("ABS_MEMORY", "Memory that a command which only reads may take, such as 4G; 832M if not given, 0 for no bound."),
-    ("ABS_LOG_FORMAT", "Form of what is said on stderr, for commands that run jobs."),
+    ("ABS_OUTPUT", "Output format, for all commands."),
+    ("ABS_MEMORY", "Memory limit of commands that only read, such as 4G. Default: 832M; 0 for no limit."),
+    ("ABS_LOG_FORMAT", "Format of messages on stderr, for commands that run jobs."),
     ("ABS_MASTER", "Spark master, for all commands that start Spark."),
-    ("ABS_ENDPOINT", "Where S3 answers, for all commands that are given the place of a store."),
-    ("ABS_REGION", "The region of S3's buckets, for the same commands."),
-    ("ABS_CONFIG", "File of defaults in place of abs.toml in the current folder; empty: none is read."),
-    ("NO_COLOR", "When it is not empty, nothing is coloured."),
-    ("FORCE_COLOR", "When it is not empty, colours are used though the output is no terminal."),
-    ("COLUMNS", "Width of the output; otherwise that of the terminal, or 80."),
-    ("JAVA_HOME", "The Java, 17 or later, that Spark runs on."),
+    ("ABS_ENDPOINT", "S3 endpoint, for all commands that take the location of a store."),
+    ("ABS_REGION", "S3 region, for the same commands."),
+    ("ABS_CONFIG", "Configuration file to read instead of abs.toml; if empty, none is read."),
+    ("NO_COLOR", "If not empty, no colours are used."),
+    ("FORCE_COLOR", "If not empty, colours are used although the output is not a terminal."),
+    ("COLUMNS", "Width of the output. Default: the width of the terminal, or 80."),
+    ("JAVA_HOME", "Java 17 or later, for Spark."),
 )
 
 
 def manpage(page: Page, pages: Sequence[Page], *, version: str, date: str) -> str:
-    """The page of one command; `pages` are all of them. date: of the version, `` where it has none."""
+    """Return the man page of one command. pages: all pages, for the references; date: YYYY-MM-DD."""
     lines = [
-        f".TH {page.title.upper().replace('-', chr(92) + '-')} 1 {_quoted(date)} {_quoted('abs ' + version)} "
+        f".TH {page.title.upper().replace('-', chr(92) + '-')} 1 \"{date}\" {_quoted('abs ' + version)} "
         '"User Commands"',
         ".SH NAME",
         f"{_plain(page.title)} \\- {_plain(_lower(page.summary))}",
@@ -95,8 +95,6 @@ def _option(option: Option) -> Iterator[str]:
     yield ".TP"
     yield names if option.metavar is None else rf"{names} \fI{_plain(_value(option))}\fR"
     text = option.help
-    if option.choices:
-        text += f" One of {', '.join(option.choices)}."
     if option.default is not None:
         text += f" Default: {option.default}."
     if option.required:
@@ -109,18 +107,21 @@ def _value(option: Option) -> str:
 
 
 def _environment(page: Page) -> Iterator[str]:
-    named = [(option.names[-1], option.environment[0]) for option in page.options if option.environment]
     if page.name:
-        yield "Every option can be given as a variable; the command line goes before it. In"
-        yield r"\fBabs.toml\fR in the current folder, or the file that"
-        yield rf"\fBABS_CONFIG\fR names, options stand under \fB[{page.name}]\fR by their names"
-        yield "without dashes: variables go before them."
-        for option, variable in named:
-            yield from (".TP", f".B {_plain(variable)}", rf"As \fB{_plain(option)}\fR.")
+        prefix = _plain(f"ABS_{page.name.upper().replace('-', '_')}_")
+        yield "Options can also be set by variables,"
+        yield rf"\fB{prefix}\fIOPTION\fR, and in \fBabs.toml\fR under \fB[{_plain(page.name)}]\fR."
+        yield "The command line overrides variables, and variables override"
+        yield r"\fBabs.toml\fR."
+        chosen = [option.names[-1] for option in page.options if option.needs_chosen_file]
+        if chosen:
+            names = [rf"\fB{_plain(name)}\fR" for name in chosen]
+            yield "Not read from the file in the current directory:"
+            yield from (f"{name}{',' if number < len(names) else '.'}" for number, name in enumerate(names, 1))
     else:
-        yield r"Every option of a command can be given as"
-        yield r"\fBABS_\fICOMMAND\fB_\fIOPTION\fR, such as"
-        yield r"\fBABS_RUN_INTERVAL\fR; the command line goes before it."
+        yield "Options of a command can also be set by variables,"
+        yield r"\fBABS_\fICOMMAND\fB_\fIOPTION\fR, such as \fBABS_RUN_INTERVAL\fR."
+        yield "The command line overrides variables."
     shared = [pair for pair in _ENVIRONMENT if not page.name or _concerns(pair[0], page)]
     for variable, text in shared:
         yield from (".TP", f".B {_plain(variable)}", *_wrapped(text))
@@ -134,9 +135,10 @@ def _concerns(variable: str, page: Page) -> bool:
 
 
 def _see_also(page: Page, pages: Sequence[Page]) -> Iterator[str]:
-    others = [other for other in pages if other is not page]
-    for number, other in enumerate(others):
-        yield f".BR {_plain(other.title)} (1)" + ("," if number + 1 < len(others) else "")
+    others = [other for other in pages if other.name in page.see_also] if page.name else pages[1:]
+    for other in [*(pages[:1] if page.name else []), *others]:
+        yield f".BR {_plain(other.title)} (1),"
+    yield rf"guide page \fI{_plain(page.guide)}\fR"
 
 
 def _lower(summary: str) -> str:

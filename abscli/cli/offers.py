@@ -67,7 +67,7 @@ def _patience() -> float:
 def _offers(kind: str, words: Sequence[str]) -> Iterator[str]:
     *before, current = words
     _use_place(before)
-    if kind == "ref":
+    if kind in ("ref", "ref-or-file"):
         path, _, begun = current.rpartition("@")
         store = _glance(path)
         offers = _of_reference(store) if store is not None else iter(())

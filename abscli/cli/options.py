@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -17,16 +17,41 @@ from abscli.cli.output import LogForm, Output, voice
 COMPLETES: dict[str, str] = {"JOB": "file", "FILE": "file", "PLAN": "file", "PATH": "directory",
                              "DIR": "directory", "REF": "ref", "EPOCH": "epoch", "OPERATOR": "operator",
                              "OP=N": "parallelism", "TAG": "tag", "tag NAME": "tag", "TASK": "task",
-                             "state OPERATOR": "stateful", "diff OPERATOR": "stateful"}
+                             "OUTPUT": "directory", "state OPERATOR": "stateful", "diff OPERATOR": "stateful",
+                             "report REF": "ref-or-file", "diff REF": "ref-or-file"}
 """What a shell offers for a value, by the metavar, or by command and metavar."""
 
-FROM_STORE = frozenset({"ref", "epoch", "operator", "parallelism", "stateful", "tag", "task"})
-"""Of these, what the store on the command line has; of a reference, behind its `@`."""
+FROM_STORE = frozenset({"ref", "ref-or-file", "epoch", "operator", "parallelism", "stateful", "tag", "task"})
+"""The kinds that `abs __complete` offers from the store on the command line. Of a reference: what follows its `@`.
+
+A shell completes the path of a reference itself: `ref` with directories, `ref-or-file` with files, too.
+"""
 
 WORDS = "abscli.words"
 """Where a command's own words stand in the `meta` of its context."""
 
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMGT])?(?:i?B)?")
+
+
+class ConfigScope(Enum):
+    """Say which configuration files may set an option.
+
+    Every option declares its scope in its annotation: `Annotated[bool, typer.Option(...), ANY_FILE]`.
+
+    ANY_FILE: every file, also an abs.toml in the current directory, which a stranger may have put there.
+    CHOSEN_FILE: only a file that the user chose, by ABS_CONFIG or as ~/.config/abs.toml. For options that name code,
+    a host, a file or a directory, that contact somebody, that start another program, or that lift a safety check.
+    NO_FILE: no file; the option confirms one single action.
+
+    An option without a scope is treated as CHOSEN_FILE.
+    """
+
+    ANY_FILE = "any file"
+    CHOSEN_FILE = "chosen file"
+    NO_FILE = "no file"
+
+
+ANY_FILE, CHOSEN_FILE, NO_FILE = ConfigScope.ANY_FILE, ConfigScope.CHOSEN_FILE, ConfigScope.NO_FILE
 
 
 class Policy(StrEnum):
@@ -39,8 +64,9 @@ class Policy(StrEnum):
 
 PolicyChoice = Annotated[
     Policy | None,
-    typer.Option("--policy", show_default=False,
-                 help="How snapshots keep their cuts consistent; default: as the job ran last, a new one aligned."),
+    typer.Option("--policy", metavar="POLICY", show_default=False,
+                 help="Snapshot policy."),
+    ANY_FILE,
 ]
 
 
@@ -48,7 +74,7 @@ class RecoveryScope(StrEnum):
     """What restarts when a worker is lost."""
 
     LOCAL = "local"
-    SET = "set"
+    SUBGRAPH = "subgraph"
     FULL = "full"
 
 
@@ -135,95 +161,127 @@ def _log_form(value: LogForm) -> LogForm:
 LogFormat = Annotated[
     LogForm,
     typer.Option("--log-format", envvar="ABS_LOG_FORMAT", callback=_log_form,
-                 help="Form of what is said on stderr: text, or json, one object a line."),
+                 help="Format of messages on stderr."),
+    ANY_FILE,
 ]
 Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", callback=_hush, help="Print results and errors only.")
+    bool, typer.Option("--quiet", "-q", callback=_hush, help="Print only results and errors."), ANY_FILE
 ]
 Verbose = Annotated[
     int,
     typer.Option("--verbose", "-v", count=True, callback=_louder, metavar="", show_default=False,
-                 help="Say more; -vv shows the traceback of an error."),
+                 help="Print more; -vv adds tracebacks of errors."),
+    ANY_FILE,
 ]
 OutputForm = Annotated[
-    Output, typer.Option("--output", "-o", envvar="ABS_OUTPUT", help="Form of the result on stdout.")
+    Output, typer.Option("--output", "-o", metavar="FORMAT", envvar="ABS_OUTPUT", help="Output format."), ANY_FILE
 ]
 Master = Annotated[
     str,
     typer.Option("--master", envvar="ABS_MASTER", metavar="URL",
-                 help="Spark master: local[*], local[N], spark://HOST:PORT, yarn or k8s://..."),
+                 help="Spark master URL."),
+    CHOSEN_FILE,
 ]
 Insecure = Annotated[
     bool,
     typer.Option("--insecure",
-                 help="Encrypt nothing that goes between hosts: who is on their network can read and change it."),
+                 help="Do not encrypt connections between hosts."),
+    CHOSEN_FILE,
 ]
 EngineChoice = Annotated[
-    Engine, typer.Option("--engine", help="spark: worker processes; inline: this process alone, no JVM.")
+    Engine, typer.Option("--engine", help="Run on Spark, or in this process."), ANY_FILE
 ]
 StateMemory = Annotated[
     int | None,
     typer.Option("--state-memory", metavar="SIZE", parser=size, show_default=False,
-                 help="Memory of each worker for keyed state, such as 500M; what is more lies on local disk by key "
-                      "group. Default: all state is in memory."),
+                 help="Memory per worker for keyed state, such as 500M."),
+    ANY_FILE,
 ]
 AcceptMissingParts = Annotated[
-    bool, typer.Option("--accept-missing-parts", help="Go on although parts of the output that belong to it are gone.")
+    bool, typer.Option("--accept-missing-parts", help="Continue although parts of the output are missing."),
+    CHOSEN_FILE,
+]
+TakeOwnership = Annotated[
+    bool,
+    typer.Option("--take-ownership", help="Take ownership of sinks with foreign commits."),
+    CHOSEN_FILE,
 ]
 Ref = Annotated[
     str,
     typer.Argument(
         metavar="REF",
-        help="PATH, PATH@7, PATH@latest or PATH@TAG; PATH is the directory of a store or a URI such as s3://...",
+        help="PATH, PATH@7, PATH@latest or PATH@TAG; PATH is a directory or a URI.",
     ),
 ]
 Search = Annotated[
     list[str] | None,
     typer.Option("--search", metavar="DIR",
-                 help="Look here too for files of Flink's that lie elsewhere now; repeatable."),
+                 help="Also look in DIR for Flink files; repeatable."),
+    CHOSEN_FILE,
 ]
 PathMap = Annotated[
     list[str] | None,
     typer.Option("--path-map", metavar="OLD=NEW",
-                 help="What began with OLD in Flink's metadata, or a Spark query's inputs, begins with NEW now."),
+                 help="Replace the path prefix OLD by NEW; repeatable."),
+    CHOSEN_FILE,
 ]
 Broker = Annotated[
     str | None,
     typer.Option("--broker", metavar="HOST:PORT", show_default=False,
-                 help="Ask this broker of Kafka what it has of the topics that the epoch goes on with."),
+                 help="Compare offsets with this Kafka broker."),
+    CHOSEN_FILE,
+]
+SinkJob = Annotated[
+    str | None,
+    typer.Option("--job", metavar="JOB", show_default=False,
+                 help="Job file; also contact the targets of its sinks."),
+    CHOSEN_FILE,
 ]
 BrokerConfig = Annotated[
     str | None,
     typer.Option("--broker-config", metavar="FILE", show_default=False,
-                 help="With --broker: settings of librdkafka, name=value a line, such as sasl.username."),
+                 help="File of librdkafka settings for --broker."),
+    CHOSEN_FILE,
 ]
 Types = Annotated[
     list[str] | None,
     typer.Option("--type", metavar="NAME=TYPE",
-                 help="Type of a state that Flink keeps as bytes, such as count=long, seen=row(long, string) or "
-                      "last=protobuf(FILE, shop.Order)."),
+                 help="Type of a state kept as bytes, such as n=long."),
+    CHOSEN_FILE,
 ]
 Uid = Annotated[
     list[str] | None,
     typer.Option("--uid", metavar="NAME",
-                 help="A name that an operator of Flink may have been given by uid(): proved by its hash; repeatable."),
+                 help="A uid that an operator may have; repeatable."),
+    ANY_FILE,
+]
+Force = Annotated[
+    bool,
+    typer.Option("--force", help="Overwrite the file of --out, whatever it is."),
+    NO_FILE,
 ]
 Failed = Annotated[
     list[str] | None,
-    typer.Option("--failed", metavar="TASK", help="A task that has died, such as counts/1; repeatable."),
+    typer.Option("--failed", metavar="TASK", help="Failed task, such as counts/1; repeatable."), ANY_FILE
 ]
+
+
+class ScopedOption(TyperOption):
+    """An option that is no parameter of a function, so that its scope is an attribute."""
+
+    scope = CHOSEN_FILE
 
 
 def place_options() -> list[TyperOption]:
     """What every command takes that is given the place of a store: they go before variables, profiles and roles."""
     return [
-        TyperOption(
+        ScopedOption(
             param_decls=["--endpoint"], metavar="URL", envvar="ABS_ENDPOINT", expose_value=False, callback=_endpoint,
-            help="Where S3 answers, such as http://127.0.0.1:9000; goes before AWS_ENDPOINT_URL and profiles.",
+            help="S3 endpoint, such as http://127.0.0.1:9000.",
         ),
-        TyperOption(
+        ScopedOption(
             param_decls=["--region"], metavar="NAME", envvar="ABS_REGION", expose_value=False, callback=_region,
-            help="The region of S3's buckets; goes before AWS_REGION and profiles.",
+            help="S3 region.",
         ),
     ]  # fmt: skip
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 from abscli.cli.overview import width as width
 from abscli.cli.stdout import stdout
 from formats.plain_text import plain_json, plain_lines
+from formats.redaction import redact
+from formats.version import FORMAT_VERSION
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -142,13 +144,13 @@ def _log(level: str, text: str, facts: Mapping[str, Any]) -> None:
         return
     from formats.timestamps import now
 
-    line = {"schema": "abs.log", "version": "1.0", "time": now(), "level": level, "message": text, **facts}
+    line = {"schema": "abs.log", "version": FORMAT_VERSION, "time": now(), "level": level, "message": text, **facts}
     _put(_dumped(line).decode())
 
 
 def _put(text: str) -> None:
     """A line on stderr, above a progress line if there is one; nobody may be reading it."""
-    text = plain_lines(text)
+    text = redact(plain_lines(text))
     if any(line.above(text) for line in _shown):
         return
     with contextlib.suppress(OSError, ValueError):
@@ -175,7 +177,7 @@ class Progress:
             return
         from rich.text import Text
 
-        shown = Text(text[: width() - 3], no_wrap=True)
+        shown = Text(redact(text)[: width() - 3], no_wrap=True)
         if self._status is None:
             from rich.console import Console
 

@@ -9,35 +9,35 @@ import textwrap
 from abscli.cli.stdout import stdout
 
 COMMANDS: dict[str, str] = {
-    "init": "Make a folder with a job, data and a test.",
-    "demo": "Run, kill, inspect, plan, restore and compare two real jobs.",
+    "init": "Create a job with data and a test.",
+    "demo": "Run, kill, restore and compare two real jobs.",
     "topology": "Show a job's graph: operators, back edges and loops.",
     "run": "Run a job and take snapshots of it.",
-    "inspect": "Show what a checkpoint store or one of its epochs holds.",
-    "report": "Make one page of a store, an epoch, a check or a plan.",
-    "state": "Show the state that an epoch holds: keys and their values.",
-    "validate": "Check that epochs are whole and consistent.",
+    "inspect": "Show the contents of a checkpoint store or an epoch.",
+    "report": "Write an HTML report of a store, an epoch or a plan.",
+    "state": "Query the state of an epoch: keys and values.",
+    "validate": "Check that epochs are intact and consistent.",
     "diff": "Compare two epochs: state, positions, logs and job graph.",
-    "plan-recovery": "Plan what must restart, and from where.",
-    "restore": "Carry a recovery plan out.",
-    "rewrite": "Make a changed copy of a checkpoint.",
-    "rebuild": "Make a store's lost or damaged books anew.",
-    "simulate": "Run a job's protocol under a seeded scheduler with failures.",
+    "plan-recovery": "Plan how to recover from a failure or damage.",
+    "restore": "Execute a recovery plan.",
+    "rewrite": "Write a modified copy of a Flink checkpoint.",
+    "rebuild": "Rebuild lost or damaged store metadata.",
+    "simulate": "Simulate the snapshot protocol of a job with failures.",
     "drill": "Prove that an epoch can be restored.",
-    "copy": "Copy a store, with only what is missing.",
-    "tag": "Give an epoch a name, so that it stays.",
-    "gc": "Remove old epochs, and files that nothing needs.",
-    "doctor": "Look whether jobs can run here, and a store be kept.",
-    "completion": "Print the completion script of a shell.",
+    "copy": "Copy a store incrementally.",
+    "tag": "Tag an epoch, so that it is retained.",
+    "gc": "Remove old epochs and unreferenced files.",
+    "doctor": "Check the environment and a store location.",
+    "completion": "Print a shell completion script.",
     "help": "Show the help of a command.",
 }
 """Every command, in the order of a first use, with the first sentence of its help."""
 
-ABOUT = "Take, inspect, check and recover snapshots of dataflow jobs."
+ABOUT = "Inspect, validate and recover checkpoints, and run jobs with snapshots."
 
 OPTIONS: dict[str, str] = {
-    "-q, --quiet": "Print results and errors only.",
-    "-v, --verbose": "Say more; -vv shows the traceback of an error.",
+    "-q, --quiet": "Print only results and errors.",
+    "-v, --verbose": "Print more; -vv adds tracebacks of errors.",
     "--version": "Print the version and exit.",
     "-h, --help": "Show this message and exit.",
 }
@@ -65,7 +65,7 @@ def overview(columns: int) -> str:
         _table("Options", OPTIONS, columns),
         _table("Commands", COMMANDS, columns),
         textwrap.fill(
-            "'abs COMMAND --help' says more, and lists the exit statuses of each command.",
+            "'abs COMMAND --help' shows options, examples and exit codes.",
             columns, initial_indent="  ", subsequent_indent="  ",
         ),
     ]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_type_hints
 
 import typer
 
-from abscli.cli.options import PathMap, Search, Types, Uid
+from abscli.cli.options import ANY_FILE, PathMap, Search, Types, Uid
 from abscli.stores.registry import SYSTEMS
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ else:
 
 FormatChoice = Annotated[
     StoreFormat | None,
-    typer.Option("--format", help="Format of the store, in place of what is recognised from its files."),
+    typer.Option("--format", metavar="SYSTEM", help="Read the store as this format."), ANY_FILE
 ]
 
 

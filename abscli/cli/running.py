@@ -104,7 +104,7 @@ class Display:
                     **({"skipped": dict(skipped)} if skipped else {}),
                 )  # fmt: skip
             case EpochGivenUp(epoch, at, reason):
-                self._log(at, f"epoch {epoch} given up: {reason}", event="epoch-given-up", epoch=epoch, reason=reason)
+                self._log(at, f"epoch {epoch} given up: {reason}", event="epoch-aborted", epoch=epoch, reason=reason)
             case Late(message, hint):
                 output.warn(message, hint, event="late")
             case OtherCode() | OtherTimes() | NewGeneration() | LaterInput() | StaysWritten():
@@ -115,9 +115,10 @@ class Display:
                     untouched=news.untouched,
                 )  # fmt: skip
             case FramesLetGo(worker):
-                reason = f"worker {worker} had more to keep than --keep-frames allows"
+                reason = f"worker {worker} had more to keep than --backup-buffer allows"
                 output.warn(
-                    f"{reason}: until the next complete epoch a loss takes everything back", event="frames-let-go",
+                    f"{reason}: until the next complete epoch a loss takes everything back",
+                    event="backup-buffer-dropped",
                     worker=worker,
                 )  # fmt: skip
             case Recovered(recovery):
@@ -136,10 +137,10 @@ class Display:
             case Silent(worker, peer, seconds):
                 alone, both = f"{worker} has not answered", f"{worker} and {peer} have heard nothing of each other"
                 text = alone if peer is None else both
-                output.warn(f"{text} for {seconds:.0f} s", event="silent", seconds=round(seconds, 3))
+                output.warn(f"{text} for {seconds:.0f} s", event="heartbeat-missed", seconds=round(seconds, 3))
             case HeardAgain(worker, peer, seconds):
                 text = f"{worker} answers again" if peer is None else f"{worker} and {peer} hear each other again"
-                output.note(f"{text}, after {seconds:.0f} s", event="heard-again", seconds=round(seconds, 3))
+                output.note(f"{text}, after {seconds:.0f} s", event="heartbeat-resumed", seconds=round(seconds, 3))
             case SourceHeldUp(source, seconds, reason):
                 output.warn(
                     f"source {source} has waited for {seconds:.0f} s: {reason}; the job goes on, and reads on when "
@@ -150,7 +151,7 @@ class Display:
                 output.note(text, event="source-goes-on", source=source, seconds=round(seconds, 3))
             case SlotsAwaited(slots, seconds):
                 text = f"waiting for slots: {slots} so far, after {seconds:.0f} s"
-                output.note(text, event="slots-awaited", seconds=round(seconds, 3), slots=slots)
+                output.note(text, event="waiting-for-slots", seconds=round(seconds, 3), slots=slots)
             case _:
                 assert_never(news)
 

@@ -14,11 +14,15 @@ from abscli.cli.options import Quiet, Verbose
 from abscli.cli.output import emit_text
 
 EXAMPLES = (
-    ('eval "$(abs completion bash)"', "In this bash; in ~/.bashrc for good."),
-    ('abs completion zsh > "${fpath[1]}/_abs"', "For zsh, once."),
+    ('eval "$(abs completion bash)"', "For this bash; add it to ~/.bashrc to keep it."),
     ("abs completion fish > ~/.config/fish/completions/abs.fish", "For fish, once."),
 )
-EXIT_STATUS = exits.status(_0="The script was printed.", _2="An unknown shell.")
+EXIT_STATUS = exits.status(
+    _0="The script was printed.",
+    _2="Unknown shell.",
+)
+SEE_ALSO = ("help",)
+GUIDE = "reference/configuration.md"
 
 
 class Shell(StrEnum):
@@ -37,16 +41,15 @@ _FILES = {
 
 
 def completion(
-    shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")],
+    shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="The shell: bash, zsh or fish.")],
     quiet: Quiet = False,
     verbose: Verbose = 0,
 ) -> None:
-    """Print the completion script of a shell.
+    """Print a shell completion script.
 
-    The script completes commands, options, the values of options that have a fixed choice, files and directories by
-    itself. For what a store has it asks abs: epochs and tags behind the '@' of a reference, and tasks, operators,
-    epochs and tags for the arguments and options that take them, from the first store on the command line. The store is
-    only read; one that does not answer within two seconds has nothing to offer; ABS_COMPLETION_TIMEOUT=10 waits longer.
+    The script completes commands, options, fixed values, files and directories. From the store on the command line
+    it completes epochs, tags, tasks and operators: it calls abs, which reads the store and never changes it. A store
+    that does not answer within two seconds (ABS_COMPLETION_TIMEOUT) gives no completions.
     """
     emit_text(_written(shell) or _made(shell))
 

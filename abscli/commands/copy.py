@@ -11,52 +11,39 @@ from abscli.cli.options import OutputForm, Quiet, Ref, Verbose
 from abscli.cli.output import Output, note, width
 
 EXAMPLES = (
-    ("abs copy snapshots /backup/snapshots", "All complete epochs; the next time what is missing there."),
-    ("abs copy snapshots@before-upgrade before-upgrade", "One epoch, with all files that it needs."),
-    ("abs copy snapshots s3://bucket/snapshots", "To a bucket; with the two the other way round, from there."),
-    ("abs copy checkpoint copied", "A Spark checkpoint up to its newest whole batch, as restore makes it."),
-    ("abs copy snapshots /backup/snapshots -o json | jq .bytes", "The bytes that were new."),
+    ("abs copy snapshots /backup/snapshots", "Copies all complete epochs; next time only what is missing."),
+    ("abs copy snapshots@before-upgrade s3://bucket/upgrade", "Copies one epoch with all files that it needs."),
 )
 EXIT_STATUS = exits.status(
     3, 4, 6, 10, 11, 12,
-    _0="Copied; or all of it was there.",
-    _2="A bad option, or a directory that is no copy of this store, or one that has gone on by itself.",
-    _3="An epoch of the store is damaged, and not copied; the others are.",
-    _6="Stopped part-way (disk, network); copying again goes on.",
-    _10="No such store or epoch; or nothing in it is complete.",
-    _11="A job runs on the copy, or another copy is being made to it.",
+    _0="Copied, or nothing was missing.",
+    _2="Usage: invalid option, or PATH is not a copy of this store.",
+    _3="A damaged epoch was not copied; the others were.",
+    _6="Stopped before the end (disk, network); repeat the command.",
+    _10="No such store or epoch, or no epoch is complete.",
+    _11="A job or another copy command uses the copy.",
 )
+SEE_ALSO = ("drill", "gc", "validate")
+GUIDE = "operations/monitoring.md"
 
 
 def copy(
     ref: Ref,
     path: Annotated[
         str,
-        typer.Argument(metavar="PATH", help="Directory of the copy, or a place in a bucket: new, or an older copy."),
+        typer.Argument(metavar="PATH", help="Directory or prefix of the copy: new, or an older copy."),
     ],
     output: OutputForm = Output.TABLE,
     quiet: Quiet = False,
     verbose: Verbose = 0,
 ) -> None:
-    """Copy a store, with only what is missing.
+    """Copy a store incrementally.
 
-    Of a store of abs all complete epochs are copied, the newest first, with tags, attempts and job graphs; of REF@7
-    that epoch with all that it needs. A job may run meanwhile: what it removes while it is copied is left out, and said
-    so. Every file is compared with its digest before it gets its name; what is damaged is not copied, and the command
-    ends with 3. Where an older copy lies at PATH only what is missing, or not of its size, is written, and what the
-    store has removed since stays: 'abs gc PATH' thins the copy out, 'abs validate PATH' reads all of it.
-
-    The copy is a store at every moment. One that is made for the first time and was broken off has no abs-store.json,
-    and every command says so; an older one has the epochs that it had. The same command goes on with either.
-
-    A job can go on from the copy ('abs run --resume', 'abs restore'), with attempts of its own, from which on it is no
-    copy any more: another 'abs copy' to it is refused. A sink belongs to one line of attempts: stop the original.
-    Where the sink shows what an attempt has made that the copy does not know, the run is refused until --take-over says
-    that the sink is to follow the copy; then, and where the copy knows that attempt, what is newer than the epoch that
-    the copy goes on from moves to superseded/ in the sink.
-
-    Of Flink and Spark a checked copy of one checkpoint is made in a new directory, the same as by 'abs plan-recovery'
-    and 'abs restore --to', from which its own tools start.
+    It copies all complete epochs (or PATH@7) with tags and metadata, also while the job runs. If PATH already has a
+    copy, only missing files are copied; epochs that the store has removed since stay in the copy. Every file is
+    verified against its checksum. An interrupted copy is continued by the same command. For Flink and Spark it
+    writes a verified copy of one checkpoint to a new directory. A job can resume from a copy; its sinks then belong
+    to the copy, so stop the original job.
     """
     from abscli.api import Restored, open_store
     from abscli.cli.output import progress

@@ -13,49 +13,54 @@ import typer
 from abscli.cli import exits
 from abscli.cli.options import Master, OutputForm, Quiet, Verbose
 from abscli.cli.output import Output, emit_json, emit_ndjson, emit_text, note
+from formats.version import FORMAT_VERSION
 
 if TYPE_CHECKING:
     from abscli.examples.scenario import Story
 
 EXAMPLES = (
-    ("abs demo", "In a temporary directory that is removed."),
-    ("abs demo /tmp/abs-demo", "Keeps jobs, stores and output there, to look at."),
+    ("abs demo", "Runs in a temporary directory, and removes it."),
+    ("abs demo /tmp/abs-demo", "Keeps the jobs, stores and output."),
 )
 EXIT_STATUS = exits.status(
     3, 6, 130,
-    _0="Both jobs came back, and every comparison holds.",
-    _2="A bad option, no Java, or a DIR that is not empty.",
-    _3="A comparison does not hold.",
+    _0="Both jobs recovered, and all results are equal.",
+    _2="Usage: invalid option, no Java, or DIR is not empty.",
+    _3="A comparison failed.",
 )
+SEE_ALSO = ("init", "run")
+GUIDE = "cycle.md"
 
 
 def demo(
     directory: Annotated[
         str | None,
         typer.Argument(metavar="DIR", show_default=False,
-                       help="Where jobs, stores and output are kept; default: a temporary directory."),
+                       help="Directory to keep the files in. Default: temporary."),
     ] = None,
     master: Master = "local[*]",
     output: OutputForm = Output.TABLE,
     quiet: Quiet = False,
     verbose: Verbose = 0,
 ) -> None:
-    """Run, kill, inspect, plan, restore and compare two real jobs.
+    """Run, kill, restore and compare two real jobs.
 
-    The first counts the words of this Python's standard library; the second, a cyclic job, finds the modules that each
-    of its modules reaches by imports. Each runs to its end. It runs again, and a worker is killed with SIGKILL in the
-    middle: another one takes its place while the job runs. It runs a third time with --restarts 0, so that the kill
-    ends it; is inspected, planned, restored and resumed. All runs are compared with each other and with an answer that
-    is computed without the engine.
+    The jobs are a word count and a job with a cycle, which follows the imports of Python modules. Each job runs to
+    its end. Then a worker is killed with SIGKILL, and another worker replaces it. Then the job itself is killed,
+    inspected, planned, restored and resumed. All results are compared with each other, and with an answer that is
+    computed without the engine. Nothing is kept unless you give DIR.
     """
     from abscli.cli.running import check_directory
+    from formats.redaction import refuse_credentials
 
+    refuse_credentials(master, "--master")
     with contextlib.ExitStack() as stack:
         if directory is None:
             from formats.scratch import scratch
 
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="demo-", dir=scratch())))
         else:
+            refuse_credentials(directory, "DIR")
             check_directory(directory, "DIR")
             folder = Path(directory)
             if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -64,11 +69,11 @@ def demo(
     holds = all(story.holds for story in stories)
     if output is Output.TABLE:
         emit_text("\n\n".join(_text(story) for story in stories))
-        note(f"\nnext: {_next(directory)}")
+        note(f"\nNext: {_next(directory)}")
     else:
         import msgspec
 
-        header = {"schema": "abs.demo", "version": "1.0", "holds": holds}
+        header = {"schema": "abs.demo", "version": FORMAT_VERSION, "passed": holds}
         items = [msgspec.to_builtins(story) for story in stories]
         if output is Output.JSON:
             emit_json({**header, "jobs": items})
@@ -116,10 +121,11 @@ def _text(story: Story) -> str:
     open_epoch = "between two epochs"
     if killed.open_epoch is not None:
         open_epoch = f"in epoch {killed.open_epoch}, which {killed.acked} of {killed.expected} tasks had acked"
-    again = "" if story.source_records_again is None else f", {story.source_records_again:,} source records read again"
+    replayed = story.source_records_replayed
+    again = "" if replayed is None else f", {replayed:,} source records read again"
     lines = [
         f"{story.job}: {story.rows:,} rows",
-        f"  undisturbed  {_epochs(story.undisturbed_epochs)} in {story.undisturbed_seconds:.1f} s",
+        f"  undisturbed  {_epochs(story.baseline_epochs)} in {story.baseline_seconds:.1f} s",
         f"  survived     worker {survived.worker} (process {survived.process}) lost: {survived.restarted} tasks went "
         f"back to {place}, {survived.untouched} went on, {survived.records:,} source records read again",
         f"  time         {survived.seconds:.1f} s from the kill until all had caught up",

@@ -7,28 +7,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from abscli.cli import exits
-from abscli.cli.options import OutputForm, Quiet, Verbose
+from abscli.cli.options import ANY_FILE, CHOSEN_FILE, Force, OutputForm, Quiet, Verbose
 from abscli.cli.output import Output, emit_json, emit_line, emit_ndjson, emit_text, progress, warn, width
 from abscli.cli.reading import AS_TYPED, Reading, reads
 
 if TYPE_CHECKING:
     from abscli.api import Store
     from abscli.diff.state import Side
+    from formats.output_file import OutputFile
 
 EXAMPLES = (
-    ("abs diff snapshots@7 snapshots@8", "What epoch 8 changed: keys of every operator, positions, logs."),
-    ("abs diff snapshots@7 snapshots@8 --rows -o ndjson", "With every key that changed, a line each."),
-    ("abs diff snapshots@7 snapshots@8 --operator counts --out changes.parquet", "The same into a file."),
-    ("abs diff savepoint-10d2f4-6792269b97e8 --uids uids.txt --exit-code", "Before a deployment on Flink."),
-    ("abs diff snapshots job.yaml", "Before a job goes on that has changed: what becomes of its operators."),
-    ("abs diff expected snapshots --exit-code -q", "For CI: 3 if the newest epochs of two stores differ."),
+    ("abs diff snapshots@7 snapshots@8", "Shows what changed: keys per operator, positions, logs."),
+    ("abs diff savepoint-10d2f4 --uids uids.txt --exit-code", "Checks a Flink savepoint before a deployment."),
 )
 EXIT_STATUS = exits.status(
     3, 10, 12,
-    _0="They were compared.",
-    _3="With --exit-code: they differ, not all could be compared, or a run of the job would be refused. Otherwise: a "
-    "file that is needed is damaged.",
+    _0="The epochs were compared.",
+    _3="--exit-code: they differ; otherwise: a needed file is damaged.",
 )
+SEE_ALSO = ("state", "inspect", "topology")
+GUIDE = "operations/query.md"
 
 
 @reads("uid", "search", "path_map")
@@ -36,28 +34,33 @@ def diff(
     before: Annotated[
         str,
         typer.Argument(metavar="REF",
-                       help="From: PATH, PATH@7, PATH@latest or PATH@TAG; PATH alone is its newest epoch."),
+                       help="First epoch: PATH, PATH@7, PATH@latest or PATH@TAG."),
     ],
     after: Annotated[
         str | None,
         typer.Argument(metavar="REF", show_default=False,
-                       help="To: likewise, of the same store or of another one; or a job file, one of Python "
-                       "is imported. Left out with --uids."),
+                       help="Second epoch, or a job file; omit it with --uids."),
     ] = None,
     operator: Annotated[
-        str | None, typer.Option("--operator", metavar="OPERATOR", help="Compare the state of this operator alone.")
+        str | None, typer.Option("--operator", metavar="OPERATOR", help="Compare only this operator."),
+        ANY_FILE,
     ] = None,
-    rows: Annotated[bool, typer.Option("--rows", help="Show the changes themselves, not only their number.")] = False,
+    rows: Annotated[
+        bool, typer.Option("--rows", help="Show the changed rows."), ANY_FILE
+    ] = False,
     out: Annotated[
-        str | None, typer.Option("--out", metavar="FILE", help="Write the changes to x.parquet, x.arrow or x.jsonl.")
+        str | None, typer.Option("--out", metavar="FILE", help="Write .parquet, .arrow or .jsonl."),
+        CHOSEN_FILE,
     ] = None,
+    force: Force = False,
     uids: Annotated[
         str | None,
         typer.Option("--uids", metavar="FILE",
-                     help="Compare a snapshot of Flink with a job: its operators' uids, one a line, or its plan JSON."),
+                     help="File of uids, one per line, or Flink's plan JSON."),
+        CHOSEN_FILE,
     ] = None,
     exit_code: Annotated[
-        bool, typer.Option("--exit-code", help="Exit with 3 if they differ, or cannot be compared.")
+        bool, typer.Option("--exit-code", help="Exit with code 3 if they differ."), ANY_FILE
     ] = False,
     reading: Reading = AS_TYPED,
     output: OutputForm = Output.TABLE,
@@ -66,18 +69,11 @@ def diff(
 ) -> None:
     """Compare two epochs: state, positions, logs and job graph.
 
-    State is compared key by key, in pieces, so that memory does not grow with it; files that both epochs refer to are
-    not read where no newer file overrides them. Of every operator: keys added, removed, changed and unchanged. Of the
-    job graph: what differs, and what that means for restoring the first epoch's state into the second's job.
-
-    A change has the columns operator, state, change (added, removed, changed), key, from and to.
-
-    With a job file in place of the second REF, before the job is run as it is now: what becomes of each operator of the
-    epoch, of the records on its edges, which lines the job file lacks ('moved' and 'removed', see 'abs run'), and which
-    of its modules have changed since.
-
-    With --uids, before a deployment on Flink: which state of the snapshot no operator of the job would own, and which
-    operators would begin without state.
+    Per operator it counts keys that were added, removed, changed and unchanged; --rows shows them. Differences
+    of the job graph are shown with their consequence for a restore. If the second REF is a job file, it shows what
+    would become of each operator's state if that job resumed from the epoch. With --uids it compares a Flink
+    snapshot with the operators of a job: which state would have no owner, and which operators would begin without
+    state. Nothing is changed.
     """
     from abscli.text import diff as render
 
@@ -93,7 +89,7 @@ def diff(
             raise typer.BadParameter("an epoch is compared with a job file as a whole", param_hint="'JOB'")
         _owners(reading.open(before), after, output, exit_code)
         return
-    _check_out(out)
+    file = None if out is None else _rows_file(out, force=force)
     left, right = (reading.open(ref) for ref in (before, after))
     if out is not None:
         from formats.output_file import check_outside
@@ -104,13 +100,13 @@ def diff(
     import pyarrow as pa
 
     pa.set_memory_pool(pa.system_memory_pool())  # tables of one size come and go: a fifth less time, half the memory
-    changes = _Changes(comparison.sides, comparison.operator, output, out, wanted=rows)
+    changes = _Changes(comparison.sides, comparison.operator, output, file, wanted=rows)
     if output is Output.NDJSON:
         emit_ndjson(render.header(*comparison.ends))
     with changes, progress() as show:
         page = comparison.page(changes if changes.wanted else None, lambda done: show(f"compared {done:,} keys"))
     if output is Output.TABLE:
-        emit_text(render.text(page, changes.kept, width=width()))
+        emit_text(render.text(page, changes.kept, width=width(), verbose=verbose > 0))
     elif output is Output.JSON:
         emit_json(render.to_json(page, changes.kept if rows and out is None else None, out))
     else:
@@ -129,40 +125,42 @@ def _is_job(ref: str) -> bool:
     return ref.endswith((".yaml", ".yml", ".json", ".py")) and os.path.isfile(ref)
 
 
-def _check_out(out: str | None) -> None:
-    if out is not None:
-        from formats.query.export import BadExport, check_ending
+def _rows_file(out: str, *, force: bool) -> OutputFile:
+    from formats.query.export import BadExport, check_ending, rows_file
 
-        if check_ending(out) == ".csv":
-            raise BadExport("changes have nested columns, which CSV cannot hold", hint="end it in .parquet or .jsonl")
+    if check_ending(out) == ".csv":
+        raise BadExport("changes have nested columns, which CSV cannot hold", hint="end it in .parquet or .jsonl")
+    file = rows_file(out, force=force)
+    file.check()  # before the stores are read, which may take minutes
+    return file
 
 
 class _Changes:
     """Where single changes go: to a file, to stdout line by line, or kept for the result (a table shows the first)."""
 
     def __init__(
-        self, sides: tuple[Side, Side], operator: str | None, output: Output, out: str | None, *, wanted: bool
+        self, sides: tuple[Side, Side], operator: str | None, output: Output, file: OutputFile | None, *, wanted: bool
     ) -> None:
         self.kept: list[dict[str, Any]] = []
-        self.wanted = wanted or out is not None
+        self.wanted = wanted or file is not None
         self._output = output
-        self._writer = self._open(sides, operator, out) if out is not None else None
+        self._writer = self._open(sides, operator, file) if file is not None else None
 
-    def _open(self, sides: tuple[Side, Side], operator: str | None, out: str) -> Any:
+    def _open(self, sides: tuple[Side, Side], operator: str | None, file: OutputFile) -> Any:
         import pyarrow as pa
 
         from abscli.diff.state import rows_schema
         from formats.query.export import BadExport, RowsFile, check_ending
 
         schema = rows_schema(*sides, operator)
-        if schema is None and check_ending(out) != ".jsonl":
+        if schema is None and check_ending(file.path) != ".jsonl":
             raise BadExport(
                 "the operators have different columns, or none, which one such file cannot hold",
-                path=out,
+                path=file.path,
                 hint="name one with --operator, or end the file in .jsonl",
             )
         lead = [("operator", pa.string()), ("state", pa.string())]
-        return RowsFile(out, pa.schema([*lead, *(schema or ())]))
+        return RowsFile(file, pa.schema([*lead, *(schema or ())]))
 
     def __call__(self, operator: str, state: str | None, table: Any) -> None:
         import pyarrow as pa

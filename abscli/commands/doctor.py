@@ -8,59 +8,55 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from abscli.cli import exits
-from abscli.cli.options import Master, OutputForm, Quiet, Verbose
+from abscli.cli.options import ANY_FILE, CHOSEN_FILE, Master, OutputForm, Quiet, Verbose
 from abscli.cli.output import Output, emit_json, emit_ndjson, emit_text, plain_ascii, progress, width
 
 if TYPE_CHECKING:
     from abscli.report.health import Check
 
 EXAMPLES = (
-    ("abs doctor", "Python, packages, Java, Spark, slots, memory, and abs.toml."),
-    ("abs doctor s3://bucket/snapshots", "Also whether a store can be kept there."),
-    ("abs doctor snapshots --spark", "Also starts Spark and runs a task on it."),
-    ("abs doctor -o json | jq '.checks[] | select(.verdict == \"problem\")'", "What is wrong, for a script."),
+    ("abs doctor", "Checks Python, packages, Java, memory and abs.toml."),
+    ("abs doctor s3://bucket/snapshots", "Also checks whether a store can be kept there."),
 )
 EXIT_STATUS = exits.status(
-    _0="No problem was found; there may be warnings.",
-    _1="A problem was found: the line says what to do. (Or an unexpected failure: a bug.)",
+    _0="No problem; there may be warnings.",
+    _3="A problem, with its remedy.",
 )
-PROBLEM = 1
+SEE_ALSO = ("run",)
+GUIDE = "installation.md"
 
 
 def doctor(
     path: Annotated[
         str | None,
         typer.Argument(metavar="PATH", show_default=False,
-                       help="Where a store lies or is to lie: a directory, or a URI such as s3://..."),
+                       help="Location of a store, existing or not: a directory or a URI."),
     ] = None,
     spark: Annotated[
-        bool, typer.Option("--spark", help="Also start Spark on --master, and run a task of Python there.")
+        bool, typer.Option("--spark", help="Also start Spark and run a Python task."), CHOSEN_FILE
     ] = False,
     master: Master = "local[*]",
     read_only: Annotated[
-        bool, typer.Option("--read-only", help="Put no probe where the store lies, not even for a moment.")
+        bool, typer.Option("--read-only", help="Write no probe."), ANY_FILE
     ] = False,
     output: OutputForm = Output.TABLE,
     quiet: Quiet = False,
     verbose: Verbose = 0,
 ) -> None:
-    """Look whether jobs can run here, and a store be kept.
+    """Check the environment and a store location.
 
-    Looked at are Python, the packages that abs needs, the Java that would be used, whether PySpark and the jars of
-    SPARK_HOME are of one version and workers of one Python, the slots of local[*], memory, room for temporary files,
-    and whether abs.toml holds: its tables, options and values. Each line says what is there, and what to do if that is
-    not right. Spark is not started unless --spark asks for it.
-
-    With PATH the place of a store is looked at, too: that it can be reached, what lies there, permissions, room, that a
-    name is created only once (two attempts could both complete an epoch otherwise), and how its clock goes. For the
-    last two a probe of a byte is put there, under a name that no store reads, and removed; --read-only leaves that out,
-    and where files lie that are not of abs, such as a checkpoint of Flink's, nothing is written in any case.
-
-    A warning is what may well be meant so. What could not be looked at is said, and is no problem.
+    It checks Python, packages, Java, PySpark, slots, memory, temporary space and abs.toml, and prints a remedy for
+    each problem. With PATH it also checks that a store can be kept there: access, permissions, space, exclusive
+    creation of names, and the clock. For the last two it writes a probe of one byte and removes it, unless
+    --read-only is given or the location has files of another system. Spark is started only with --spark.
     """
-    from abscli.report.health import is_well, to_json
+    from abscli.report.health import is_healthy, to_json
     from abscli.text.health import text
+    from formats.redaction import refuse_credentials
 
+    if path is not None:
+        refuse_credentials(path, "PATH")
+    refuse_credentials(master, "--master")
     checks: list[Check] = []
     with progress() as show:
         for check in _checks(path, master if spark else None, read_only=read_only):
@@ -73,8 +69,8 @@ def doctor(
     else:
         whole = to_json(checks, path)
         emit_ndjson(whole, ({"type": "check", **check} for check in whole.pop("checks")))
-    if not is_well(checks):
-        raise typer.Exit(PROBLEM)
+    if not is_healthy(checks):
+        raise typer.Exit(exits.FINDING)
 
 
 def _checks(path: str | None, master: str | None, *, read_only: bool) -> Iterator[Check]:

@@ -9,6 +9,7 @@ import typer
 
 from abscli.cli import exits
 from abscli.cli.options import (
+    CHOSEN_FILE,
     Engine,
     EngineChoice,
     Insecure,
@@ -23,17 +24,17 @@ from abscli.cli.options import (
 from abscli.cli.output import LogForm, Output, progress, width
 
 EXAMPLES = (
-    ("abs drill snapshots --job job.yaml", "Restores the newest epoch aside, runs it, compares, and cleans up."),
-    ("abs drill snapshots@before-upgrade --job job.yaml --engine inline", "That epoch, without a JVM."),
-    ("abs drill checkpoint --deep", "Of a Spark checkpoint: Spark's own reader reads the copy, too."),
-    ("abs drill snapshots --job job.yaml -o json | jq .elapsed", "The seconds that it took."),
+    ("abs drill snapshots --job job.yaml --engine inline", "Proves that the newest epoch can be restored."),
+    ("abs drill checkpoint --deep", "Reads the copy of a Spark checkpoint with Spark's reader."),
 )
 EXIT_STATUS = exits.status(
     3, 4, 6, 7, 10, 12, 130, 143,
-    _0="Restorable: proved, of the newest epoch or of the one that was named.",
-    _3="It is not: something differs or is damaged. Or the newest epoch is damaged, and an older one was proved.",
-    _4="No epoch can be restored; the message says why.",
+    _0="Proved to be restorable.",
+    _3="Not restorable, or only an older epoch is.",
+    _4="No epoch can be restored; the error gives the reason.",
 )
+SEE_ALSO = ("restore", "copy", "validate")
+GUIDE = "operations/monitoring.md"
 
 
 def drill(
@@ -41,14 +42,16 @@ def drill(
     job: Annotated[
         str | None,
         typer.Option("--job", metavar="JOB",
-                     help="Job file, whose code restores; one of Python is imported. A store of abs needs it."),
+                     help="Job file; required for a store of abs."),
+        CHOSEN_FILE,
     ] = None,
     engine: EngineChoice = Engine.SPARK,
     master: Master = "local[*]",
     insecure: Insecure = False,
     state_memory: StateMemory = None,
     deep: Annotated[
-        bool, typer.Option("--deep", help="Of a Spark checkpoint: have Spark's own reader read the copy, too.")
+        bool, typer.Option("--deep", help="Also read the copy with Spark's own reader."),
+        CHOSEN_FILE,
     ] = False,
     log_format: LogFormat = LogForm.TEXT,
     output: OutputForm = Output.TABLE,
@@ -57,29 +60,22 @@ def drill(
 ) -> None:
     """Prove that an epoch can be restored.
 
-    Of a store of abs the newest epoch on the job's line that is whole, or that of PATH@7, is copied into a scratch
-    folder, each file held against its digest, and restored there by the job's own code: state is loaded, what was on
-    its way is replayed, and a fresh epoch is taken. Sources read nothing; sinks write into the scratch folder and
-    nowhere else. Then the state of both epochs is compared key by key, and where the sources stand. Of operators that
-    replayed records reach only lost keys count as a difference. The scratch folder is removed. The store is only read;
-    a job may run on it. What functions of the job do besides, such as calls to a service, is not kept from happening.
-
-    Where the newest epoch is damaged the next older one is tried, and the command ends with 3 even if that is proved.
-
-    Of Flink and Spark the copy that 'abs restore' makes is written to the scratch folder, all of it is checked, and its
-    state compared with that of the checkpoint; Flink or Spark does not start. The page says what was not proved.
-
-    The scratch folder lies in TMPDIR, and takes as much room as the epoch, twice; with a --master on other hosts TMPDIR
-    has to lie where all of them see it. What a drill that was killed has left is removed by the next command that
-    needs such a folder.
+    It copies the newest intact epoch (or PATH@7) to a scratch directory, restores it there with the job's own code,
+    takes a new epoch, and compares the state key by key. Sources read nothing, and sinks write to the scratch
+    directory only. The store is only read, also while its job runs. Side effects of the job's functions, such as
+    calls to a service, are not prevented. For Flink and Spark it verifies and compares the copy that 'abs restore'
+    makes, without their engines.
     """
     from abscli.api import open_store
     from abscli.cli.plans import option_errors
     from abscli.cli.running import emit_result, watching
     from abscli.stores import drills as page
+    from formats.bounds import bound_memory
 
     store = open_store(ref)
     store.check_options(deep=deep)
+    if not deep and not store.system.recovery().runs_job:
+        bound_memory()  # what follows only reads; a job's state, and Spark's own reader, may take more
     with contextlib.ExitStack() as running:
         reader = None
         if deep:

@@ -11,23 +11,28 @@ from abscli.cli.options import Quiet, Verbose
 from abscli.cli.output import emit_text
 
 EXAMPLES = (
-    ("abs help", "The commands."),
-    ("abs help run", "What 'abs run' does, its options, examples and exit statuses."),
+    ("abs help", "Lists the commands."),
+    ("abs help run", "Shows options, examples and exit codes of 'abs run'."),
 )
-EXIT_STATUS = exits.status(_0="The help was printed.", _2="An unknown command.")
+EXIT_STATUS = exits.status(
+    _0="The help was printed.",
+    _2="Unknown command.",
+)
+SEE_ALSO = ("completion",)
+GUIDE = "reference/commands.md"
 
 
 def help(
     context: typer.Context,
     command: Annotated[
-        str | None, typer.Argument(metavar="COMMAND", help="A command; without one, all of them are listed.")
+        str | None, typer.Argument(metavar="COMMAND", help="Command; without it all commands are listed.")
     ] = None,
     quiet: Quiet = False,
     verbose: Verbose = 0,
 ) -> None:
     """Show the help of a command.
 
-    'abs help COMMAND' prints what 'abs COMMAND --help' does, and 'abs help' what 'abs --help' does.
+    'abs help COMMAND' prints the same as 'abs COMMAND --help', and 'abs help' the list of commands.
     """
     parent: Any = context.parent
     if command is None:

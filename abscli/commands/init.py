@@ -3,67 +3,72 @@
 from __future__ import annotations
 
 import os
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from abscli.cli import exits
-from abscli.cli.options import OutputForm, Quiet, Verbose
+from abscli.cli.options import ANY_FILE, OutputForm, Quiet, Verbose
 from abscli.cli.output import Output, note
+from abscli.examples import starting
+from formats.version import FORMAT_VERSION
 
 if TYPE_CHECKING:
     from abscli.examples.starting import Begun
 
+    Example = str
+else:
+    Example = StrEnum("Example", {name.replace("-", "_").upper(): name for name in starting.EXAMPLES})
+    """The examples by name."""
+
 EXAMPLES = (
-    ("abs init sales", "A job in Python, its data, a test and a README in the folder sales."),
-    ("abs init sales --job shop --yaml", "A job file of YAML, whose job is called shop."),
-    ("abs init hot --example nexmark-q5", "NEXMark's hot items, as a job and in SQL, in the folder hot."),
+    ("abs init sales", "Creates a job in Python, its data, a test and a README in sales."),
+    ("abs init hot --example nexmark-q5", "Creates a NEXMark query as a job and in SQL in hot."),
 )
 EXIT_STATUS = exits.status(
     6, 130,
-    _0="The folder has the files.",
-    _2="A bad option, or something is there already; nothing was written.",
+    _0="The files were created.",
+    _2="Usage: invalid option, or a file exists; nothing was written.",
 )
+SEE_ALSO = ("run", "topology", "demo")
+GUIDE = "tutorial.md"
 
 
 def init(
     directory: Annotated[
-        str, typer.Argument(metavar="DIR", help="Folder for the files; made if it is not there.")
+        str, typer.Argument(metavar="DIR", help="Directory for the files; created if missing.")
     ] = ".",
     job: Annotated[
         str | None,
-        typer.Option("--job", metavar="NAME", show_default=False, help="Name of the job; default: that of the folder."),
+        typer.Option("--job", metavar="NAME", show_default=False, help="Name of the job. Default: the directory's."),
+        ANY_FILE,
     ] = None,
     yaml: Annotated[
-        bool, typer.Option("--yaml", help="Write a job file of YAML, and its function beside it, in place of job.py.")
+        bool, typer.Option("--yaml", help="Write a YAML job file instead of job.py."),
+        ANY_FILE,
     ] = False,
     example: Annotated[
-        str | None,
-        typer.Option("--example", metavar="NAME", show_default=False, help="Write this example in place of it."),
+        Example | None,
+        typer.Option("--example", metavar="EXAMPLE", show_default=False, help="Write this NEXMark query instead."),
+        ANY_FILE,
     ] = None,
     output: OutputForm = Output.TABLE,
     quiet: Quiet = False,
     verbose: Verbose = 0,
 ) -> None:
-    """Make a folder with a job, data and a test.
+    """Create a job with data and a test.
 
-    The job reads a few orders and says what was sold of each product: a source, a function, a reduce and a sink, in
-    some twenty lines to be replaced by one's own. test_job.py is for pytest, and kills the job on the way.
-    README.md has the three commands that run the job and look at its snapshots.
+    The files go to DIR: a Python job of some twenty lines (with --yaml a YAML file), input, a pytest that kills the
+    job, and a README with the commands to type. Existing files are never overwritten: if one of the names exists,
+    nothing is written.
 
-    With --example NAME it is a whole job to look at and to run, a query of NEXMark over events that it makes, in
-    Python, with the same query in SQL. NAME is nexmark-q0 (pass through), nexmark-q1 (currency), nexmark-q2
-    (selection), nexmark-q3 (local items: a join), nexmark-q4 (prices by category), nexmark-q5 (hot items: sliding
-    windows), nexmark-q7 (highest bid) or nexmark-q8 (new users: a join of windows).
-
-    Nothing is written over: where one of the files is there already it is named, and none is written. Other files of
-    the folder stay as they are.
+    With --example the job is a query of the NEXMark benchmark, with the same query in SQL: nexmark-q0, nexmark-q1,
+    nexmark-q2, nexmark-q3, nexmark-q4, nexmark-q5, nexmark-q7 or nexmark-q8.
     """
-    from abscli.examples.starting import EXAMPLES, begin, begin_with
+    from abscli.examples.starting import begin, begin_with
 
     if example is not None:
-        if example not in EXAMPLES:
-            raise typer.BadParameter(f"{example!r} is none of {', '.join(EXAMPLES)}", param_hint="'--example'")
         if job is not None or yaml:
             option = "--yaml" if yaml else "--job"
             raise typer.BadParameter(f"an example is as it is: leave out {option}", param_hint=f"'{option}'")
@@ -81,9 +86,10 @@ def _show(begun: Begun, directory: str, output: Output) -> None:
     from abscli.examples.starting import words_to_go_there
 
     result = {
-        "schema": "abs.init", "version": "1.0", "job": begun.job, "folder": begun.folder, "files": list(begun.files),
+        "schema": "abs.init", "version": FORMAT_VERSION, "job": begun.job, "folder": begun.folder,
+        "files": list(begun.files),
         "commands": list(begun.commands),
     }  # fmt: skip
     emit_result(result, "\n".join(os.path.join(directory, file) for file in begun.files), output)
     first, *others = begun.commands
-    note("\n      ".join([f"next: {words_to_go_there(directory)}{first}", *others]))
+    note("\n      ".join([f"Next: {words_to_go_there(directory)}{first}", *others]))

@@ -14,6 +14,7 @@ import typer
 
 from abscli.cli import exits
 from abscli.cli.options import (
+    ANY_FILE,
     Broker,
     BrokerConfig,
     OutputForm,
@@ -33,55 +34,57 @@ REFRESH = 1.0
 """Seconds between two looks of --watch."""
 
 EXAMPLES = (
-    ("abs inspect snapshots", "The epochs of a store: status, missing tasks, sizes, durations."),
-    ("abs inspect snapshots@latest", "The operators, channels, logs and positions of the newest complete epoch."),
-    ("abs inspect snapshots@7 --task counts/1", "One task's part of epoch 7."),
-    ("abs inspect checkpoints/0d9f.../chk-7 --uid totals", "A checkpoint of Flink: operators, states, splits."),
-    ("abs inspect checkpoints/0d9f.../chk-7 --stats --ttl 1d", "Which states, key groups, keys are large."),
-    ("abs inspect snapshots --trend", "How the state of each operator grew from epoch to epoch."),
-    ("abs inspect checkpoints", "Flink's directory of all jobs: where each can be started again, age, size, orphans."),
-    ("abs inspect checkpoint --broker kafka-1:9092", "How far the job is behind in Kafka; what is gone unread."),
-    ("flink run -s $(abs inspect checkpoints/0d9f... --latest-restorable -q) job.jar",
-     "Starts from the newest checkpoint that is whole, or not at all."),
-    ("abs inspect snapshots -o json | jq .latest_complete", "The newest complete epoch, for a script."),
+    ("abs inspect checkpoints/0d9f...", "Lists the checkpoints of a Flink job, with the reason for each damage."),
+    ("abs inspect snapshots@latest --stats", "Shows which states, keys and key groups of an epoch are large."),
 )
 EXIT_STATUS = exits.status(
     3, 4, 10, 12,
-    _0="It was shown, whatever its state: 'abs validate' is the one that judges.",
-    _4="--latest-restorable: there is no epoch that can be started where it lies, and why.",
+    _0="It was shown, damaged or not: 'abs validate' judges.",
     _3="A file that is needed to show it is damaged.",
+    _4="--latest-restorable: no epoch can be started in place.",
 )
+SEE_ALSO = ("validate", "state", "report")
+GUIDE = "operations/query.md"
 
 
 @reads("uid", "search", "path_map")
 def inspect(
     ref: Ref,
     operator: Annotated[
-        str | None, typer.Option("--operator", metavar="OPERATOR", help="Only this operator of the epoch.")
+        str | None, typer.Option("--operator", metavar="OPERATOR", help="Show only this operator."), ANY_FILE
     ] = None,
     task: Annotated[
-        str | None, typer.Option("--task", metavar="TASK", help="Only this task, such as counts/1.")
+        str | None, typer.Option("--task", metavar="TASK", help="Show only this task, such as counts/1."), ANY_FILE
     ] = None,
     watch: Annotated[
         bool,
-        typer.Option("--watch", help="Show it again whenever it changes, until interrupted; if it is not there, wait."),
+        typer.Option("--watch", help="Show it again on every change; wait if missing."),
+        ANY_FILE,
     ] = False,
     stats: Annotated[
         bool,
-        typer.Option("--stats", help="Where the bytes of the epoch's state are: keys, key groups, skew, timers."),
+        typer.Option("--stats", help="Show sizes of state, skew and timers."),
+        ANY_FILE,
     ] = False,
     ttl: Annotated[
         float | None,
         typer.Option("--ttl", metavar="DURATION", parser=positive_duration,
-                     help="With --stats: how long state lives that has a time to live: what is expired."),
+                     help="With --stats: count entries older than this."),
+        ANY_FILE,
     ] = None,
     trend: Annotated[
-        bool, typer.Option("--trend", help="How the state of each operator grew over all complete epochs.")
+        bool, typer.Option("--trend", help="Show the growth of state over all epochs."), ANY_FILE
     ] = False,
     latest_restorable: Annotated[
         bool,
         typer.Option("--latest-restorable",
-                     help="Print only the path of the newest epoch from which the job can be started where it lies."),
+                     help="Print the newest path to start from."),
+        ANY_FILE,
+    ] = False,
+    verify: Annotated[
+        bool,
+        typer.Option("--verify", help="With --latest-restorable: read every file."),
+        ANY_FILE,
     ] = False,
     broker: Broker = None,
     broker_config: BrokerConfig = None,
@@ -90,38 +93,22 @@ def inspect(
     quiet: Quiet = False,
     verbose: Verbose = 0,
 ) -> None:
-    """Show what a checkpoint store or one of its epochs holds.
+    """Show the contents of a checkpoint store or an epoch.
 
-    Of a store: its epochs, with the tasks that are missing from those that are not complete. Of an epoch: operators
-    and tasks with their files, channels with their counters, logs, source positions and durations. Only facts are
-    read, not the state itself; what a format does not tell is shown as unknown.
+    For a store it lists the epochs with status, size and duration; for an epoch (PATH@7) the operators, tasks, files,
+    channels, source positions and logs; for a directory of stores the jobs. Nothing is changed. Only metadata is
+    read, unless --stats is given; use 'abs validate' to verify the files.
 
-    Of a directory of stores, such as Flink's directory of checkpoints: each job with the newest epoch from which it can
-    be started where it lies, its age, its size, and the orphans: files that no epoch of any job there refers to.
-
-    Of a checkpoint of Flink the splits of sources are shown with where reading goes on, those that an enumerator has
-    still to hand out, and what sinks have written and not committed, which a job that starts from it commits.
-
-    --stats reads state, in bounded time: of Flink's up to 64 MiB of keyed state whole; beyond, a sample of it and what
-    the tables of RocksDB say of themselves, which is marked; of Spark's up to 64 MiB of state files, beyond whole
-    partitions as a sample. Sizes are uncompressed. Skew is rows of the largest key
-    group, or task, to the median. Of other formats more than 64 MiB goes by files alone. --trend goes by facts alone.
-
-    --broker asks a broker of Kafka for the oldest record and the end of every partition that an epoch of a job, a Spark
-    query or a Flink job goes on with (it needs the package confluent-kafka, and never reads a record): the lag, what
-    retention has taken before it was read, partitions that are gone, were made anew, or are new. Numbers are offsets,
-    of which a topic that is compacted or written in transactions has more than records.
-
-    --latest-restorable goes by the presence and size of all files ('abs validate' reads them), and leaves out what lies
-    elsewhere than the system itself would look, as after a move. In a directory of several jobs the newest is taken
-    only where all have the same operators and ran one after the other, as a job does that is submitted again; otherwise
-    exit 2, naming them.
+    --latest-restorable prints the path of the newest epoch that can be started in place. It compares the sizes of
+    files, and with --verify their contents.
     """
     from abscli.api import open_directory
     from abscli.cli.output import emit_json, emit_marked, emit_ndjson, emptied, note, plain_ascii, width
     from abscli.text.inspect_page import EpochPage, epoch_json, items, store_json
     from formats.errors import NotFound
 
+    if verify and not latest_restorable:
+        raise typer.BadParameter("goes with --latest-restorable", param_hint="'--verify'")
     shown, before, waiting = "", _stdout(), False
     if not watch:
         gc.disable()  # facts are made once and shown: looking through them for cycles takes longer than making them
@@ -141,14 +128,14 @@ def inspect(
                 continue
             with contextlib.suppress(NotFound):
                 _refuse_of_many(operator, task, watch, stats, trend, broker, *reading)
-                _show_jobs(open_directory(ref), output, latest_restorable)
+                _show_jobs(open_directory(ref), output, latest_restorable, verify)
                 return
             raise
         if latest_restorable:
             if operator or task or watch:
                 raise typer.BadParameter("it goes with no other choice of what is shown",
                                          param_hint="'--latest-restorable'")  # fmt: skip
-            _print_start(store.latest_restorable(), output)
+            _print_start(store.latest_restorable(verify=verify), output, verify)
             return
         if broker is not None:
             if operator or task or watch or stats or trend:
@@ -191,7 +178,7 @@ def inspect(
         time.sleep(REFRESH)
     if output is Output.TABLE and sys.stdout.isatty():
         for command in system.next_commands(page, one.detail.facts.epoch if one else None):
-            note(f"next: {command}")
+            note(f"Next: {command}")
 
 
 def _show_numbers(store: Store, operator: str | None, ttl: float | None, trend: bool, output: Output) -> None:
@@ -232,25 +219,27 @@ def _show_lag(store: Store, broker: str, config: str | None, output: Output) -> 
     emit_json(result) if output is Output.JSON else emit_ndjson(*render.items(result))
 
 
-def _show_jobs(directory: Directory, output: Output, latest_restorable: bool) -> None:
+def _show_jobs(directory: Directory, output: Output, latest_restorable: bool, verify: bool) -> None:
     """A directory of jobs, or where to start again in it."""
     from abscli.cli.output import emit_json, emit_marked, emit_ndjson, width
 
     if latest_restorable:
-        _print_start(directory.latest_restorable(), output)
+        _print_start(directory.latest_restorable(verify=verify), output, verify)
     elif output is Output.TABLE:
         emit_marked(directory.text(width=width()))
     else:
         emit_json(directory.to_json()) if output is Output.JSON else emit_ndjson(*directory.items())
 
 
-def _print_start(start: Start, output: Output) -> None:
-    """The path alone, and beside it what lies there."""
-    from abscli.cli.output import emit_json, emit_ndjson, emit_text, note
+def _print_start(start: Start, output: Output, verified: bool) -> None:
+    """Print the path alone on stdout; on stderr what it is, and a warning unless every file was read."""
+    from abscli.cli.output import emit_json, emit_ndjson, emit_text, note, warn
 
     if output is Output.TABLE:
         emit_text(start.path)
         note(start.remark())
+        if not verified:
+            warn("only the presence and sizes of files were checked", hint="add --verify to read every file")
     else:
         emit_json(start.to_json()) if output is Output.JSON else emit_ndjson(start.to_json())
 

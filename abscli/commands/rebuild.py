@@ -7,40 +7,42 @@ from typing import Annotated
 import typer
 
 from abscli.cli import exits
-from abscli.cli.options import OutputForm, Quiet, Verbose
+from abscli.cli.options import CHOSEN_FILE, NO_FILE, OutputForm, Quiet, Verbose
 from abscli.cli.output import Output, emit_json, emit_ndjson, emit_text, progress, width
 
 EXAMPLES = (
-    ("abs rebuild snapshots", "What is lost or damaged, and what could be made anew; nothing is changed."),
-    ("abs rebuild snapshots --job job.yaml --yes", "Does it, with the job's graph and directory from its file."),
-    ("abs rebuild snapshots -o json | jq '.lacking'", "What is beyond help, for a script."),
+    ("abs rebuild snapshots --job job.yaml", "Lists what is lost and what can be rebuilt."),
+    ("abs rebuild snapshots --job job.yaml --yes", "Rebuilds it."),
 )
 EXIT_STATUS = exits.status(
     4, 6, 10, 11, 12,
-    _0="It was shown, or with --yes done; or there is nothing to do.",
-    _4="Something that is needed cannot be made anew; the rest was shown, or done.",
+    _0="It was listed or rebuilt, or there is nothing to do.",
+    _4="Some metadata cannot be rebuilt; the rest was.",
     _11="A job runs on the store.",
 )
+SEE_ALSO = ("validate", "plan-recovery")
+GUIDE = "runbooks/lost-metadata.md"
 
 
 def rebuild(
-    path: Annotated[str, typer.Argument(metavar="PATH", help="Directory of a store that abs wrote.")],
+    path: Annotated[str, typer.Argument(metavar="PATH", help="Directory of a store of abs.")],
     job: Annotated[
         str | None,
         typer.Option("--job", metavar="JOB",
-                     help="Job file, for its graph, its name and its directory where they are lost; one of Python is "
-                     "imported."),
+                     help="Job file, for the job graph."),
+        CHOSEN_FILE,
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it; without, nothing is changed.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Write it; otherwise nothing is changed."), NO_FILE] = False,
     output: OutputForm = Output.TABLE,
     quiet: Quiet = False,
     verbose: Verbose = 0,
 ) -> None:
-    """Make a store's lost or damaged books anew.
+    """Rebuild lost or damaged store metadata.
 
-    The store's own file, the records of attempts and the job graphs are made from epochs that are whole and from the
-    job's file. Each step is said; --yes does it. What is damaged moves to aside/ in the store, as it is, and nothing is
-    removed. State, logs and manifests are never made up: epochs of which they are lost or damaged stay so.
+    The metadata (abs-store.json, attempts and job graphs) is rebuilt from the intact epochs and the job file. Without
+    --yes the command lists what is lost and what it would write, and changes nothing. With --yes it writes it, and
+    moves damaged files to quarantine/ in the store; nothing is deleted. State, logs and manifests are never
+    reconstructed: epochs that have lost them stay damaged.
     """
     from abscli.api import rebuild as make_anew
     from abscli.cli.plans import option_errors

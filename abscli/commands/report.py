@@ -7,24 +7,22 @@ from typing import Annotated
 import typer
 
 from abscli.cli import exits
-from abscli.cli.options import OutputForm, Quiet, Verbose
+from abscli.cli.options import ANY_FILE, CHOSEN_FILE, Force, OutputForm, Quiet, SinkJob, Verbose
 from abscli.cli.output import Output
 from abscli.cli.reading import AS_TYPED, Reading, reads
 
 EXAMPLES = (
-    ("abs report snapshots --out report.html", "The whole store: what is wrong, what to type next, then all epochs."),
-    ("abs report snapshots@7 --out epoch-7.html", "One epoch: its operators, tasks, state, channels and positions."),
-    ("abs report checkpoints/0d9f... --out report.html", "A job of Flink's; a checkpoint of Spark likewise."),
-    ("abs validate snapshots -o json > v.json; abs report v.json --out v.html", "What a check has said."),
-    ("abs report plan.json --out plan.html", "A plan, with what restarts lit up in the job graph."),
-    ("abs report snapshots -o json | jq -r .headline", "The same facts, for a script."),
+    ("abs report checkpoints/0d9f... --out report.html", "Writes a report of all checkpoints of a Flink job."),
+    ("abs report plan.json --out plan.html", "Shows in the job graph which tasks a plan restarts."),
 )
 EXIT_STATUS = exits.status(
     3, 10, 12,
-    _0="The page was written, however the store stands: 'abs validate' is the one that judges.",
-    _2="A bad option, or a file that is no validation, diff or plan that holds.",
-    _3="A file without which nothing can be said is damaged.",
+    _0="The report was written, damaged store or not: 'abs validate' judges.",
+    _2="Usage: invalid option, or a file that is no validation, diff or plan.",
+    _3="A file that the report cannot do without is damaged.",
 )
+SEE_ALSO = ("inspect", "validate")
+GUIDE = "operations/reports.md"
 
 
 @reads("uid", "search", "path_map")
@@ -32,67 +30,70 @@ def report(
     ref: Annotated[
         str,
         typer.Argument(metavar="REF",
-                       help="PATH, PATH@7, PATH@latest or PATH@TAG of a store; or a file: the JSON of a validation, a "
-                       "diff or a plan."),
+                       help="Store or epoch (PATH, PATH@7), or the JSON of a check, diff or plan."),
     ],
     out: Annotated[
         str | None,
-        typer.Option("--out", metavar="FILE", help="Write the page to this file; one that is there is replaced."),
+        typer.Option("--out", metavar="FILE", help="Write the report to this file."),
+        CHOSEN_FILE,
     ] = None,
+    force: Force = False,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Read every file, as 'abs validate' does; else presence and sizes alone.")
+        bool, typer.Option("--verify", help="Read and verify all files."),
+        ANY_FILE,
     ] = False,
     no_stats: Annotated[
-        bool, typer.Option("--no-stats", help="Read no state: key groups, skew and large keys are left out.")
+        bool, typer.Option("--no-stats", help="Do not read state."), ANY_FILE
     ] = False,
+    job: SinkJob = None,
+    store: Annotated[
+        str | None,
+        typer.Option("--store", metavar="PATH", show_default=False,
+                     help="Store of a JSON file, for the job graph."),
+        CHOSEN_FILE,
+    ] = None,
     topology: Annotated[
         list[str] | None,
         typer.Option("--topology", metavar="FILE",
-                     help="Of a checkpoint of Flink: its plan of the job (REST's /jobs/ID/plan); repeatable."),
+                     help="Flink's plan of the job (JSON); repeatable."),
+        CHOSEN_FILE,
     ] = None,
     reading: Reading = AS_TYPED,
     output: OutputForm = Output.TABLE,
     quiet: Quiet = False,
     verbose: Verbose = 0,
 ) -> None:
-    """Make one page of a store, an epoch, a check or a plan.
+    """Write an HTML report of a store, an epoch or a plan.
 
-    What is wrong comes first, with what it means and what to type about it; then the next commands, the epochs with
-    their status and where their time went, the job graph with what is damaged or restarts lit up, sizes of state by
-    operator and key group, channels with their conservation, where sources go on, growth and skew. Of a whole store
-    one epoch is shown in depth: the newest that can be restored; PATH@7 shows that one. An epoch has an anchor: open
-    report.html#epoch-4.
-
-    The page is one file that asks nobody for anything, and is readable without scripts; with them its tables can be
-    filtered and sorted. It is the same, byte for byte, for the same input. The facts stand in it as JSON, as -o json
-    prints them; --out may then be left out. Long lists are cut, and say so: 1,000 epochs, 300 tasks, 300 positions;
-    'abs inspect -o json' has all.
-
-    The store is checked by presence and sizes, and by what its facts say of each other; --verify reads all files. State
-    is read in bounded time, as by 'abs inspect --stats'. The barrier's way and the commit are what is left of an
-    epoch's duration: no system tells them apart. What a system does not record is shown as unknown.
-
-    A file that another command wrote with -o json is shown as it was said then. Its job graph is looked up in the store
-    that it names where that lies on this machine; else the page has the operators that the file names.
+    The report is one file that makes no network requests. It begins with the problems, their meaning and the
+    commands to type; then come epochs, job graph, state, channels and source positions. For a store the newest
+    restorable epoch is shown in detail; PATH@7 selects another epoch. REF can also be a file with the -o json output
+    of a validation, a diff or a plan. Without --verify only presence and sizes of files are checked. With -o json
+    the same facts are printed, and --out can be omitted.
     """
     import time
 
     from abscli.api import report_on
+    from abscli.api.reporting import report_file
     from abscli.cli.output import emit_json, emit_ndjson, emit_text, progress
+    from abscli.cli.plans import option_errors
     from abscli.text.columns import bar, clean, size
 
     if out is None and output is Output.TABLE:
         raise typer.BadParameter("name the file of the page (or have the facts: -o json)", param_hint="'--out'")
-    with progress() as show:
+    if out is not None:
+        report_file(out, force=force).check()  # before the store is read, which may take minutes
+    with option_errors(), progress() as show:
         begun = time.monotonic()
         page = report_on(
-            ref, **reading.given(), topology=topology or (), verify=verify, stats=not no_stats, show=show,
+            ref, **reading.given(), topology=topology or (), verify=verify, stats=not no_stats, job=job,
+            store=store, show=show,
             progress=lambda read, total: show(f"checked {bar(read, total, time.monotonic() - begun)}"),
         )  # fmt: skip
-        written = None if out is None else page.save(out)
+        written = None if out is None else page.save(out, force=force)
     if output is Output.JSON:
         emit_json(page.to_json())
     elif output is Output.NDJSON:
         emit_ndjson(*page.items())
     else:
-        emit_text(f"{page.state}: {clean(page.headline)}\n{out}: {size(written)}")
+        emit_text(f"{page.facts.state.word}: {clean(page.summary)}\n{out}: {size(written)}")

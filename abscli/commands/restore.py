@@ -9,6 +9,9 @@ import typer
 
 from abscli.cli import exits
 from abscli.cli.options import (
+    ANY_FILE,
+    CHOSEN_FILE,
+    NO_FILE,
     AcceptMissingParts,
     Engine,
     EngineChoice,
@@ -19,24 +22,23 @@ from abscli.cli.options import (
     PolicyChoice,
     Quiet,
     StateMemory,
+    TakeOwnership,
     Verbose,
 )
 from abscli.cli.output import LogForm, Output, note, say, width
 
 EXAMPLES = (
-    ("abs restore plan.json --job job.yaml", "Restores, and asks before it changes the store."),
-    ("abs restore plan.json --job job.yaml --dry-run", "Checks that the plan still holds, and changes nothing."),
-    ("abs restore plan.json --to recovered-checkpoint", "A Spark checkpoint: a copy that ends with the plan's batch."),
-    ("abs restore plan.json --to /srv/copy", "A plan for Flink: a copy that 'flink run -s' can start from."),
-    ("abs restore plan.json --job job.yaml --to recovered --yes", "Into another store, without a question."),
+    ("abs restore plan.json --job job.yaml", "Restores an epoch of abs, after a question."),
+    ("abs restore plan.json --to /srv/copy", "Writes a copy of a Flink or Spark checkpoint."),
 )
 EXIT_STATUS = exits.status(
     3, 4, 5, 6, 7, 10, 11, 12, 130, 143,
-    _0="Restored; the new epoch is complete.",
-    _2="A bad option, a plan or topology file that does not hold, a job that is not the plan's, or no --yes where "
-    "nobody can be asked.",
-    _3="A file that the plan relies on is damaged, or parts of the output that belong to its epoch are gone.",
+    _0="Restored; the new epoch, or the copy, is complete.",
+    _2="Usage: invalid option, plan or job, or nobody can confirm: use --yes.",
+    _3="A file of the plan is damaged, or parts of the output are missing.",
 )
+SEE_ALSO = ("plan-recovery", "run", "drill")
+GUIDE = "runbooks/damaged-epoch.md"
 
 
 class Until(StrEnum):
@@ -47,76 +49,58 @@ class Until(StrEnum):
 
 
 def restore(
-    plan: Annotated[str, typer.Argument(metavar="PLAN", help="Plan file, as 'abs plan-recovery --out' writes it.")],
+    plan: Annotated[str, typer.Argument(metavar="PLAN", help="Plan file of 'abs plan-recovery --out'.")],
     job: Annotated[
         str | None,
         typer.Option("--job", metavar="JOB",
-                     help="Job file: its code, and where sources and sinks are; one of Python is imported. A plan of a "
-                     "store of abs needs it."),
+                     help="Job file; required for a store of abs."),
+        CHOSEN_FILE,
+    ] = None,
+    store: Annotated[
+        list[str] | None,
+        typer.Option("--store", metavar="PATH", show_default=False,
+                     help="Allow this remote location; repeatable."),
+        CHOSEN_FILE,
     ] = None,
     to: Annotated[
         str | None,
         typer.Option("--to", metavar="PATH", show_default=False,
-                     help="Store that the restored epoch goes to, a directory or s3://BUCKET/PATH; default: the plan's "
-                     "own. Of Flink and Spark: a new directory, or an empty place in a bucket."),
+                     help="Store or directory to restore into."),
+        CHOSEN_FILE,
     ] = None,
     sink_to: Annotated[
         str | None,
         typer.Option("--sink-to", metavar="PATH", show_default=False,
-                     help="Of a plan made with --sink: new directory for the log of the file sink."),
+                     help="New directory for the file sink's log."),
+        CHOSEN_FILE,
     ] = None,
     engine: EngineChoice = Engine.SPARK,
     master: Master = "local[*]",
     insecure: Insecure = False,
     until: Annotated[
         Until,
-        typer.Option("--until", help="drained: stop when the logs are replayed; end: go on to the end of the input."),
+        typer.Option("--until", help="Stop after replay, or at the end."),
+        ANY_FILE,
     ] = Until.DRAINED,
     policy: PolicyChoice = None,
     state_memory: StateMemory = None,
+    take_ownership: TakeOwnership = False,
     accept_missing_parts: AcceptMissingParts = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check the plan against the store and say what would be done.")
+        bool, typer.Option("--dry-run", help="Check the plan; change nothing."), ANY_FILE
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask."), NO_FILE] = False,
     log_format: LogFormat = LogForm.TEXT,
     output: OutputForm = Output.TABLE,
     quiet: Quiet = False,
     verbose: Verbose = 0,
 ) -> None:
-    """Carry a recovery plan out.
+    """Execute a recovery plan.
 
-    State is restored, the logs become the heads of their channels and are replayed, and a new complete epoch ends it;
-    'abs run --resume' goes on from there. A plan whose inputs have changed is refused. The code that
-    runs and the paths of sources and sinks are those of --job, never something from the store. Its topology is the
-    plan's, but for operators that are new, or that its 'moved' and 'removed' speak of (see 'abs run').
-
-    A repair (a plan made with --strategy repair) runs in this process, whatever the engine, and changes nothing before
-    what it made is proved: against the counters of the parts that stay, and against what is left of those that it
-    replaces. If they do not agree it is refused with exit code 4. What was damaged moves to aside/ in the store. The
-    tasks are as many as they were in the epoch, whatever the job file says. 'abs run --resume' then goes on from the
-    epoch itself.
-
-    With a --master on other hosts what goes between them is encrypted, and Spark has to encrypt, too; --insecure does
-    without (see 'abs run').
-
-    A plan of a Spark checkpoint needs --to alone: a checked copy appears there in one step, without a JVM and without
-    a question, since nothing that was there is touched. The query goes on from it when it is started with that folder
-    as its checkpointLocation. Of a plan made with --sink the log of the file sink, brought back to the same batch, is
-    written to --sink-to; the commands that put it in the place of OUTPUT/_spark_metadata are printed, to be run before
-    the query is started.
-
-    Of a plan for Flink a self-contained copy of the checkpoint is written to --to, with a new _metadata that refers to
-    the copied files, and the 'flink run -s' line that starts a job from it is printed. The checkpoint is only read.
-
-    Copies of Flink's and Spark's checkpoints may go into a bucket (s3://, s3a://, s3p://, gs://, abfs://), from there
-    or from a directory; files in the copy that name others say the place as --to does, and Spark's
-    by s3a:// where they did. A bucket renames nothing: the
-    copy is written in its place, which has to be empty, and counts with its last file (_metadata of Flink, metadata of
-    Spark), which is put when all else was checked. One that was broken off is no store for any command, and the same
-    command with the same plan and --to finishes it: what is there is compared, and kept. Of several that go to one
-    place at once one wins. Parts of large files that were under way when a process was killed stay in the bucket
-    until its rules (AbortIncompleteMultipartUpload) remove them.
+    For a store of abs it restores state and logged records into a new complete epoch, from which 'abs run --resume'
+    continues. It asks first, unless you give --yes. Code, sources and sinks are those of --job, never those of the
+    store. For Flink and Spark it writes a verified copy to --to, and prints the command that starts a job from
+    it; the checkpoint itself is only read. A plan whose files have changed is refused.
     """
     from abscli.api import read_plan
     from abscli.cli.output import emit_rows
@@ -140,9 +124,11 @@ def restore(
             policy=policy,
             until=until,
             state_memory=state_memory,
+            take_ownership=take_ownership,
             accept_missing=accept_missing_parts,
             insecure=insecure,
             dry_run=dry_run,
+            store=store or (),
         )
 
     def text() -> str:

@@ -8,28 +8,24 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from abscli.cli import exits
-from abscli.cli.options import OutputForm, Policy, Quiet, Verbose, at_least
+from abscli.cli.options import ANY_FILE, CHOSEN_FILE, Force, OutputForm, Policy, Quiet, Verbose, at_least
 from abscli.cli.output import Output, emit_json, emit_ndjson, emit_text, note, plain_ascii, progress, width
 
 if TYPE_CHECKING:
     from abscli.sim.diagram import Diagram
+    from formats.output_file import OutputFile
 
 EXAMPLES = (
-    ("abs simulate job.yaml", "A thousand runs under each policy, with crashes, losses and rescaled restores."),
-    ("abs simulate job.yaml --policy aligned --seed 42 --runs 1 --trace", "One run, step by step, as a diagram."),
-    ("abs simulate job.yaml --exhaustive --subtasks 1 --records 2", "Every interleaving of a small one, one failure."),
-    ("abs simulate job.yaml --recovery local --crash partial", "Workers are lost, and only their tasks restart."),
-    ("abs simulate job.yaml --seed 42 --runs 1 --out run.html", "The same as a page to go through, step by step."),
-    ("abs simulate --example single-token --out token.svg", "A run of it as a picture: the token is on its way."),
-    ("abs simulate --example single-token", "Every snapshot of the 1985 paper's system is one of its four states."),
-    ("abs simulate job.yaml --runs 100000 -o json | jq .rows", "For a night or for CI, on all cores."),
+    ("abs simulate job.yaml", "Simulates a thousand runs under each policy."),
+    ("abs simulate --check trace.jsonl", "Verifies the trace of a real run."),
 )
 EXIT_STATUS = exits.status(
-    2, 12,
-    _0="No property was violated.",
-    _3="A property was violated: seed, the shortest trace that was found, and its diagram are shown. With --check: a "
-    "line of a trace disagrees; with --strict also: a situation has never happened.",
+    3, 12,
+    _0="No violation.",
+    _3="A violation; --check: the trace disagrees; --strict: a situation lacks.",
 )
+SEE_ALSO = ("run", "topology")
+GUIDE = "reference/simulator.md"
 
 
 class Example(StrEnum):
@@ -51,7 +47,7 @@ class Crash(StrEnum):
 class Recovery(StrEnum):
     """What restarts at a loss."""
 
-    SET = "set"
+    SUBGRAPH = "subgraph"
     LOCAL = "local"
 
 
@@ -59,98 +55,86 @@ def simulate(
     job: Annotated[
         str | None,
         typer.Argument(metavar="JOB", show_default=False,
-                       help="Job file: YAML, JSON, or Python, which is imported; not with --example."),
+                       help="Job file: YAML, JSON, or Python, which is imported."),
     ] = None,
     example: Annotated[
         Example | None,
-        typer.Option("--example", help="In place of a job: Chandy and Lamport's own system of 1985, searched whole."),
+        typer.Option("--example", help="Chandy and Lamport's example of 1985."),
+        ANY_FILE,
     ] = None,
     runs: Annotated[
-        int, typer.Option("--runs", metavar="N", parser=at_least(1), help="Runs under each policy.")
+        int, typer.Option("--runs", metavar="N", parser=at_least(1), help="Runs per policy."), ANY_FILE
     ] = 1000,
     seed: Annotated[
-        int, typer.Option("--seed", metavar="N", parser=at_least(0), help="Of the first run; the next has the next.")
+        int, typer.Option("--seed", metavar="N", parser=at_least(0), help="Seed of the first run."),
+        ANY_FILE,
     ] = 0,
     policy: Annotated[
-        Policy | None, typer.Option("--policy", help="Only this policy.", show_default="all three")
+        Policy | None,
+        typer.Option("--policy", metavar="POLICY", help="Only this policy.", show_default=False),
+        ANY_FILE,
     ] = None,
     crash: Annotated[
         Crash,
-        typer.Option("--crash", help="What may fail: everything at once (full), single tasks while the rest goes on "
-                                     "(partial), with another parallelism after it (rescale)."),
+        typer.Option("--crash", help="What may fail."),
+        ANY_FILE,
     ] = Crash.ANY,
     records: Annotated[
-        int, typer.Option("--records", metavar="N", parser=at_least(0), help="Rows of each source task.")
+        int, typer.Option("--records", metavar="N", parser=at_least(0), help="Rows per source task."), ANY_FILE
     ] = 3,
     subtasks: Annotated[
-        int, typer.Option("--subtasks", metavar="N", parser=at_least(1), help="Tasks of an operator, at most.")
+        int, typer.Option("--subtasks", metavar="N", parser=at_least(1), help="Maximum tasks per operator."),
+        ANY_FILE,
     ] = 2,
     recovery: Annotated[
         Recovery,
-        typer.Option("--recovery", help="What restarts at a loss: a task and its recovery set (set), or the tasks of a "
-                                        "lost worker alone, which take their steps again (local)."),
-    ] = Recovery.SET,
+        typer.Option("--recovery", help="What restarts after a failure."),
+        ANY_FILE,
+    ] = Recovery.SUBGRAPH,
     workers: Annotated[
-        int, typer.Option("--workers", metavar="N", parser=at_least(2), help="With --recovery local: how many.")
+        int, typer.Option("--workers", metavar="N", parser=at_least(2), help="Workers, with --recovery local."),
+        ANY_FILE,
     ] = 3,
     exhaustive: Annotated[
-        bool, typer.Option("--exhaustive", help="Every interleaving instead of random ones, with one failure anywhere.")
+        bool,
+        typer.Option("--exhaustive", help="Try every interleaving, with one failure."),
+        ANY_FILE,
     ] = False,
-    worlds: Annotated[
-        int, typer.Option("--worlds", metavar="N", parser=at_least(1), help="States after which --exhaustive gives up.")
+    max_states: Annotated[
+        int,
+        typer.Option("--max-states", metavar="N", parser=at_least(1), help="Limit of --exhaustive."),
+        ANY_FILE,
     ] = 1_000_000,
-    trace: Annotated[bool, typer.Option("--trace", help="Show the last run as a space-time diagram.")] = False,
+    trace: Annotated[
+        bool, typer.Option("--trace", help="Show the last run as a diagram."), ANY_FILE
+    ] = False,
     out: Annotated[
         str | None,
-        typer.Option("--out", metavar="FILE", help="Write the diagram of a violation, or of the last run, as a picture "
-                                                   "(x.svg) or as a page to go through step by step (x.html)."),
+        typer.Option("--out", metavar="FILE", help="Write the diagram: .svg or .html."),
+        CHOSEN_FILE,
     ] = None,
+    force: Force = False,
     check: Annotated[
         list[str] | None,
         typer.Option("--check", metavar="FILE", show_default=False,
-                     help="In place of a job: a trace that 'abs run --trace' made, held against the machines; several "
-                     "times for a campaign."),
+                     help="Trace of a real run to verify; repeatable."),
+        CHOSEN_FILE,
     ] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="With --check: 3 also where one of the situations has never happened.")
+        bool, typer.Option("--strict", help="With --check: fail on missing situations."),
+        ANY_FILE,
     ] = False,
     output: OutputForm = Output.TABLE,
     quiet: Quiet = False,
     verbose: Verbose = 0,
 ) -> None:
-    """Run a job's protocol under a seeded scheduler with failures.
+    """Simulate the snapshot protocol of a job with failures.
 
-    The state machines are those of `abs run`; operators are stand-ins that count what they see and pass it on. The
-    scheduler picks the next event from the seed: which channel delivers and how much, what is slow, which write or ack
-    is late or lost, when tasks or everything die. In every run it is checked that each cut is consistent, that
-    snapshots and the job end, that state and output are those of a run without failures (at-least-once: nothing lost),
-    that no older attempt completes an epoch, and that visible output never goes back. The same seed and version give
-    the same run.
-
-    A violation is a bug in abs: it is shown with its seed, the shortest trace that was found and a space-time diagram.
-    The run that --trace and --out draw is the last one, under the first policy (aligned unless --policy says
-    otherwise). In a picture what belongs to an epoch has its colour: its barriers, which are bold, and the cut, a
-    dashed line through its copies; to the left of it, on coloured ground, is the work that its snapshot keeps, on grey
-    ground work that a failure has undone. Records are thin; in colour where they pass a cut and are logged, red where
-    they pass it backwards, as under at-least-once they may. Long stretches of records alone are pressed together, with
-    a mark. A page (x.html) has a cursor that goes from step to step (arrow keys, or a click), with the state of each
-    task.
-    --check holds what a real job did against the same machines: each is made again and told what it was told, and has
-    to answer what it answered; at every manifest the cut is checked as in a simulated run, and what tasks saw of each
-    other has to fit. Of 'abs run --recovery local' also the steps that are taken again are followed: they have to come
-    to all that those who went on had of a lost task, with barriers where they stood. The first line that disagrees is
-    shown. Counted is what such a run should have come to before one
-    relies on it: epochs given up, losses while others recover, logs that are restored.
-
-    --recovery local puts the tasks on workers that log the order of their steps, tell each other with every frame, and
-    keep what they have sent since the newest complete epoch. A lost worker's tasks take the same steps again; that
-    nobody else goes back is checked, and that they come to the state in which they were. Where not all is kept (in some
-    seeds there is a bound) everything restarts; with a lost task of an operator that is marked `deterministic: false`
-    all that receives from it, near or far, goes back too. Counted is what runs came to. The rules are L1 to L11 of the
-    protocol's page.
-
-    `deterministic: false` and `replayable` edges count; `ordered_output` is taken as not given, since a stand-in does
-    not keep that promise.
+    It runs the state machines of 'abs run' on the job's graph, under a seeded scheduler that delays and loses messages
+    and crashes tasks. Every run is checked: snapshots are consistent, and state and output equal a run without
+    failures. A violation exits with code 3, and prints the seed, the shortest trace and a diagram. The job itself is
+    not run; counters replace its operators. --exhaustive tries every interleaving of a small job. --check verifies the
+    trace of a real run ('abs run --trace') instead.
     """
     from abscli.jobs.files import read_job
     from abscli.protocol.policy import Policy as Protocol
@@ -165,10 +149,11 @@ def simulate(
             raise typer.BadParameter("traces are checked by themselves", param_hint="'--check'")
         _check(check, output, strict=strict)
         return
+    file = None if out is None else _picture_file(out, force=force)
     if (job is None) == (example is None):
         raise typer.BadParameter("give a topology file, or --example", param_hint="JOB")
     if job is None:
-        _single_token(output, out)
+        _single_token(output, file)
         return
     topology = read_job(job).topology
     narrow = narrowed(topology, subtasks)
@@ -180,7 +165,7 @@ def simulate(
     policies = list(Protocol) if policy is None else [Protocol(policy)]
     with progress() as show:
         if exhaustive:
-            result = report.every_interleaving(model, policies, failures, worlds, show, simulated_workers)
+            result = report.every_interleaving(model, policies, failures, max_states, show, simulated_workers)
         else:
             seeds = range(seed, seed + runs)
             result = report.random_runs(model, policies, failures, seeds, show, simulated_workers)
@@ -196,26 +181,42 @@ def simulate(
     else:
         shown = picture if trace or result.finding else None
         emit_text(render.simulated_text(result, width=width(), ascii=plain_ascii(), picture=shown))
-    if out is not None and picture is not None:
-        _write(picture, out)
+    if file is not None and picture is not None:
+        _write(picture, file)
     if result.finding is not None:
         raise typer.Exit(exits.FINDING)
 
 
-def _write(picture: Diagram, path: str) -> None:
+def _is_page(path: str) -> bool:
+    return path.lower().endswith((".html", ".htm"))
+
+
+def _picture_file(path: str, *, force: bool) -> OutputFile:
+    from abscli.draw import spacetime_html, svg
+    from formats.output_file import OutputFile, beginning_with
+
+    beginning = spacetime_html.BEGINNING if _is_page(path) else svg.BEGINNING
+    file = OutputFile(path, beginning_with("diagram", beginning.encode()), force)
+    file.check()  # before the simulation, which may take hours
+    return file
+
+
+def _write(picture: Diagram, file: OutputFile) -> None:
     from abscli.draw.spacetime_html import spacetime_html
     from abscli.draw.spacetime_svg import spacetime_svg
-    from formats.disk import writing
+    from formats.output_file import write_whole
 
-    with writing(path), open(path, "w", encoding="utf-8") as file:
-        file.write(spacetime_html(picture) if path.lower().endswith((".html", ".htm")) else spacetime_svg(picture))
-    note(f"wrote {path}")
+    text = spacetime_html(picture) if _is_page(file.path) else spacetime_svg(picture)
+    write_whole(file, text.encode())
+    note(f"wrote {file.path}")
 
 
 def _check(paths: list[str], output: Output, *, strict: bool) -> None:
     from abscli.sim.traces import check_traces
     from abscli.text import traces
+    from formats.redaction import refuse_credentials_in
 
+    refuse_credentials_in(tuple(paths), "--check")
     campaign = check_traces(paths)
     if output is Output.TABLE:
         emit_text(traces.text(campaign, width()))
@@ -227,7 +228,7 @@ def _check(paths: list[str], output: Output, *, strict: bool) -> None:
         raise typer.Exit(exits.FINDING)
 
 
-def _single_token(output: Output, out: str | None) -> None:
+def _single_token(output: Output, file: OutputFile | None) -> None:
     from abscli.sim.chandy_lamport.systems import single_token, token_on_its_way
     from abscli.text.simulate import token_json, token_text
 
@@ -238,7 +239,7 @@ def _single_token(output: Output, out: str | None) -> None:
         emit_json(token_json(result))
     else:
         emit_ndjson(token_json(result))
-    if out is not None:
-        _write(token_on_its_way(), out)
+    if file is not None:
+        _write(token_on_its_way(), file)
     if not result.holds:
         raise typer.Exit(exits.FINDING)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from abscli.cli import exits
-from abscli.cli.options import Engine, Master, OutputForm, Quiet, Ref, Verbose, at_least
+from abscli.cli.options import ANY_FILE, CHOSEN_FILE, Engine, Force, Master, OutputForm, Quiet, Ref, Verbose, at_least
 from abscli.cli.output import Output, emit_json, emit_ndjson, emit_text, note, progress, width
 from abscli.cli.reading import AS_TYPED, Reading, reads
 
@@ -19,34 +19,25 @@ if TYPE_CHECKING:
 
     from abscli.api import Store
     from formats.errors import FormatError
+    from formats.output_file import OutputFile
     from formats.view import StateFacts
 
 SHOWN = 40
 """Rows of a table unless --limit says otherwise."""
 
 EXAMPLES = (
-    ("abs state snapshots", "The states of the newest complete epoch; of a single one its first rows."),
-    ("abs state snapshots@7 counts --key spark", "One key: only the row groups that can hold it are read."),
-    ("abs state snapshots counts --where \"n >= 100 and word != spark\" -o ndjson", "Rows by their values."),
-    ("abs state snapshots pairs --key module=os,reached=abc", "A key of two columns."),
-    ("abs state snapshots counts --key spark --history", "What every epoch has of it, the newest first."),
-    ("abs state snapshots counts --sort -n --limit 10", "The ten keys with the largest n."),
-    ("abs state snapshots counts --out counts.parquet", "All rows to a file, for other tools:"),
-    ("abs state savepoint-10d2f4-6792269b97e8 totals --state count", "Of several states of a Flink operator, one."),
-    ("abs state savepoint-1 --all --out tables", "Every state to a Parquet file, in parallel."),
-    ("abs state chk-7 totals --state count --place --where \"__key_group = 5\"", "What a key group of Flink's holds."),
-    ("abs state chk-7 totals --state python-state-seen --type python-state-seen=long", "State that PyFlink wrote."),
-    ("duckdb -c \"SELECT * FROM 'counts.parquet' ORDER BY n DESC LIMIT 10\"", "DuckDB."),
-    ("python -c \"import polars; print(polars.read_parquet('counts.parquet'))\"", "Polars."),
-    ("python -c \"import pandas; print(pandas.read_parquet('counts.parquet'))\"", "pandas."),
-    ("spark-sql -e 'SELECT * FROM parquet.`counts.parquet` LIMIT 10'", "Spark."),
+    ("abs state snapshots@7 counts --key spark", "Shows one key; only the row groups that can have it are read."),
+    ('abs state snapshots counts --where "n >= 100" --out counts.parquet',
+     "Writes the rows with large values to a file."),
 )
 EXIT_STATUS = exits.status(
     3, 10, 12,
-    _0="It was shown, if only to say that no row fits.",
-    _2="A bad option, an unknown operator, state or column, or a value that is not of its column's type.",
-    _3="A file that is needed is damaged. With --all: some state could not be written.",
+    _0="The rows were shown, also if there are none.",
+    _2="Usage: invalid option, operator, state or column, or a wrong type.",
+    _3="A file that is needed is damaged, or --all skipped a state.",
 )
+SEE_ALSO = ("inspect", "diff")
+GUIDE = "operations/query.md"
 
 
 @reads("type", "uid", "search", "path_map")
@@ -54,51 +45,61 @@ def state(
     ref: Ref,
     operator: Annotated[
         str | None,
-        typer.Argument(metavar="OPERATOR", show_default=False, help="Whose state; left out where only one has any."),
+        typer.Argument(metavar="OPERATOR", show_default=False, help="Operator; optional if only one has state."),
     ] = None,
     key: Annotated[
         list[str] | None,
-        typer.Option("--key", metavar="KEY", help="The row of this key: a value, or column=value,...; repeatable."),
+        typer.Option("--key", metavar="KEY", help="Key, or column=value,...; repeatable."),
+        ANY_FILE,
     ] = None,
     where: Annotated[
         list[str] | None,
         typer.Option("--where", metavar="CONDITION",
-                     help="Rows that satisfy it, such as \"n >= 10 and word = spark\"; repeatable: all of them."),
+                     help="Condition, such as n >= 10; repeatable."),
+        ANY_FILE,
     ] = None,
     limit: Annotated[
         int | None,
         typer.Option("--limit", metavar="N", parser=at_least(0),
-                     help="At most this many rows; a table has 40 unless told."),
+                     help="Maximum number of rows; tables: 40."),
+        ANY_FILE,
     ] = None,
     sort: Annotated[
         list[str] | None,
         typer.Option("--sort", metavar="COLUMN",
-                     help="Rows by this column, the largest first with a - before it; repeatable: those alike by the "
-                          "next."),
+                     help="Sort by COLUMN, or descending by -COLUMN."),
+        ANY_FILE,
     ] = None,
     history: Annotated[
         bool,
-        typer.Option("--history", help="What each complete epoch has of --key, the newest first; of PATH@7 up to 7."),
+        typer.Option("--history", help="Show --key in all complete epochs."),
+        ANY_FILE,
     ] = False,
     columns: Annotated[
-        str | None, typer.Option("--columns", metavar="NAMES", help="Only these columns, by name, with commas.")
+        str | None, typer.Option("--columns", metavar="NAMES", help="Show only these columns, comma-separated."),
+        ANY_FILE,
     ] = None,
     place: Annotated[
-        bool, typer.Option("--place", help="Show where each row lies, too: its key group, and of Flink's its subtask.")
+        bool, typer.Option("--place", help="Also show key group and subtask."),
+        ANY_FILE,
     ] = False,
     every: Annotated[
-        bool, typer.Option("--all", help="All states, each to a Parquet file of its own in the folder --out.")
+        bool, typer.Option("--all", help="Write every state to Parquet files in --out."), ANY_FILE
     ] = False,
     out: Annotated[
         str | None,
-        typer.Option("--out", metavar="FILE", help="Write the rows to x.parquet, x.arrow, x.jsonl or x.csv."),
+        typer.Option("--out", metavar="FILE", help="Write .parquet, .arrow, .jsonl or .csv."),
+        CHOSEN_FILE,
     ] = None,
+    force: Force = False,
     name: Annotated[
-        str | None, typer.Option("--state", metavar="NAME", help="Which state, where an operator has several.")
+        str | None, typer.Option("--state", metavar="NAME", help="State, if the operator has several."),
+        ANY_FILE,
     ] = None,
     engine: Annotated[
         Engine,
-        typer.Option("--engine", help="spark: ask Spark's own reader, of a Spark checkpoint; inline: no JVM."),
+        typer.Option("--engine", help="Read with Spark, or in this process."),
+        CHOSEN_FILE,
     ] = Engine.INLINE,
     master: Master = "local[*]",
     reading: Reading = AS_TYPED,
@@ -106,30 +107,13 @@ def state(
     quiet: Quiet = False,
     verbose: Verbose = 0,
 ) -> None:
-    """Show the state that an epoch holds: keys and their values.
+    """Query the state of an epoch: keys and values.
 
-    Of several states without OPERATOR: which there are. A condition compares columns with values by =, !=, <, <=, >
-    and >=, or tests them with 'in (a, b)' and 'is null'. The words and, or, not and parentheses join conditions. Text
-    with spaces stands in single quotes, a column whose name is not a word in double ones. What a condition says of
-    key columns decides which key groups and row groups are read. The columns __key_group and, of Flink's, __subtask are
-    shown by --place, and can stand in --columns and conditions.
-
-    Values are shown as the epoch has them: the newest row of a key. Digests are not checked here; 'abs validate' does.
-    In JSON bytes are hex, times RFC 3339, decimals text, and "NaN", "Infinity" and "-Infinity" text as well, since null
-    is another value; a condition can ask for them. What only a class of the job's own can read is shown as class,
-    length and bytes; no class is loaded and nothing is unpickled.
-
-    Messages of Protobuf, kept as bytes or by Kryo, are read by their descriptor: --type 'last=protobuf(FILE,
-    shop.Order)', where FILE is what 'protoc --include_imports --descriptor_set_out=FILE' writes. What a message does
-    not hold is null where its absence means something, else the default; fields that FILE does not name are left out.
-
-    --history shows --key in all complete epochs, the newest first; of each only what can hold the key is read. __epoch,
-    __triggered and __present stand before the columns of the state; an epoch that has no such key has a row without
-    values. --sort orders all rows that fit before --limit takes the first; without --limit it needs memory for them.
-
-    --all --out DIR writes every state, or those of OPERATOR, to a Parquet file of its own in a new folder, with the
-    places of --place, key, namespace and value, in as many processes as there are processors. A state that cannot be
-    read is named with the reason (exit 3), and the others are written.
+    Without OPERATOR it lists the states, or shows the rows of the only one. --key selects a key, --where selects
+    rows by a condition, and --history shows a key in all epochs. Conditions on key columns limit what is read.
+    --out writes all rows to a file, and --all --out DIR writes every state. State of Flink and Spark is read without
+    a JVM; no class is loaded and nothing is unpickled. Nothing is changed, and checksums are not verified: use
+    'abs validate' for that.
     """
     from abscli.text import state as render
     from formats.select import find_state, with_places
@@ -138,10 +122,12 @@ def state(
         others = {"--key": key, "--where": where, "--columns": columns, "--limit": limit is not None, "--state": name,
                   "--sort": sort, "--history": history}
         _check_all(out, [*(word for word, given in others.items() if given), *(["--engine"] * (engine != "inline"))])
-    elif out is not None:
-        from formats.query.export import check_ending
+    file: OutputFile | None = None
+    if out is not None and not every:
+        from formats.query.export import rows_file
 
-        check_ending(out)
+        file = rows_file(out, force=force)
+        file.check()  # before the store is read, which may take minutes
     if history and (place or where or engine is not Engine.INLINE):
         other = "--place" if place else "--where" if where else "--engine"
         raise typer.BadParameter(f"means nothing with {other}", param_hint="'--history'")
@@ -185,7 +171,7 @@ def state(
             show("reading epochs")
             table = store.history(wanted, key=key or (), columns=names, last=last, sort=sort or (),
                                   limit=None if limit is None else limit + 1, trouble=trouble)  # fmt: skip
-        _show_rows(wanted, table.schema, iter(table.to_batches()), limit, out, output, head)
+        _show_rows(wanted, table.schema, iter(table.to_batches()), limit, file, output, head)
         if trouble:
             raise trouble[0]
         return
@@ -199,9 +185,9 @@ def state(
         rows = store.rows(wanted, key=key or (), where=where or (), columns=names, epoch=epoch, reader=reader)
         if sort:
             table = rows.sorted(sort, None if limit is None else limit + 1)
-            _show_rows(rows.state, table.schema, iter(table.to_batches()), limit, out, output, head)
+            _show_rows(rows.state, table.schema, iter(table.to_batches()), limit, file, output, head)
         else:
-            _show_rows(rows.state, rows.schema, iter(rows), limit, out, output, head)
+            _show_rows(rows.state, rows.schema, iter(rows), limit, file, output, head)
 
 
 def _check_all(out: str | None, others: list[str]) -> None:
@@ -233,19 +219,19 @@ def _export(
 
 
 def _show_rows(
-    wanted: StateFacts, schema: pa.Schema, batches: Iterator[pa.RecordBatch], limit: int | None, out: str | None,
-    output: Output, head: dict[str, object],
+    wanted: StateFacts, schema: pa.Schema, batches: Iterator[pa.RecordBatch], limit: int | None,
+    file: OutputFile | None, output: Output, head: dict[str, object],
 ) -> None:  # fmt: skip
     from abscli.text import state as render
 
     schema, batches = render.with_moments(schema, batches)
     head["columns"] = render.described(schema)
-    if out is not None:
+    if file is not None:
         from formats.query.export import write_rows
 
-        written = write_rows(out, schema, _limited(batches, limit))
-        head |= {"count": written, "out": out}
-        text = f"{written:,} rows of {wanted.operator} written to {out}"
+        written = write_rows(file, schema, _limited(batches, limit))
+        head |= {"count": written, "out": file.path}
+        text = f"{written:,} rows of {wanted.operator} written to {file.path}"
         emit_text(text) if output is Output.TABLE else _emit(head, output)
         _note_opaque(wanted)
         return

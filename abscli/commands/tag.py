@@ -7,22 +7,20 @@ from typing import Annotated
 import typer
 
 from abscli.cli import exits
-from abscli.cli.options import OutputForm, Quiet, Ref, Verbose
+from abscli.cli.options import ANY_FILE, CHOSEN_FILE, OutputForm, Quiet, Ref, Verbose
 from abscli.cli.output import Output, emit_json, emit_marked, emit_ndjson, note, plain_ascii, progress, width
 
 EXAMPLES = (
-    ("abs tag snapshots", "All tags of a store."),
-    ("abs tag snapshots before-upgrade", "The newest complete epoch stays, as snapshots@before-upgrade."),
-    ("abs tag snapshots@7 good --move", "Takes the name from the epoch that has it."),
-    ("abs tag snapshots good --remove", "Takes the name away; abs gc may remove the epoch from then on."),
-    ("abs tag snapshots -o json | jq '.tags[].name'", "The names, for a script."),
+    ("abs tag snapshots before-upgrade", "Tags the newest complete epoch: snapshots@before-upgrade."),
+    ("abs tag snapshots", "Lists the tags of a store."),
 )
 EXIT_STATUS = exits.status(
     3, 6, 10, 11, 12,
-    _0="Done, or there was nothing to do.",
-    _3="The epoch is damaged, or was never complete: it gets no tag.",
-    _10="No such store, epoch or tag; or the epoch is being removed just now.",
+    _3="The epoch is damaged or not complete; it gets no tag.",
+    _10="No such store, epoch or tag, or the epoch is being removed.",
 )
+SEE_ALSO = ("gc", "copy", "restore")
+GUIDE = "operations/monitoring.md"
 
 
 def tag(
@@ -30,30 +28,28 @@ def tag(
     name: Annotated[
         str | None,
         typer.Argument(metavar="NAME", show_default=False,
-                       help="Name for the epoch: a letter, then letters, digits, '_', '.', '-'. Left out: list them."),
+                       help="Name of the tag. Omit it to list tags."),
     ] = None,
     move: Annotated[
-        bool, typer.Option("--move", help="Take the name from the epoch that has it now.")
+        bool, typer.Option("--move", help="Move the tag from another epoch."), CHOSEN_FILE
     ] = False,
     remove: Annotated[
-        bool, typer.Option("--remove", help="Take the name away.")
+        bool, typer.Option("--remove", help="Remove the tag."), CHOSEN_FILE
     ] = False,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Look whether the files of the epoch are there, without reading them.")
+        bool, typer.Option("--quick", help="Check only that files exist."),
+        ANY_FILE,
     ] = False,
     output: OutputForm = Output.TABLE,
     quiet: Quiet = False,
     verbose: Verbose = 0,
 ) -> None:
-    """Give an epoch a name, so that it stays.
+    """Tag an epoch, so that it is retained.
 
-    Of PATH the newest complete epoch is tagged, of PATH@7 that one. While an epoch has a tag, neither 'abs gc' nor a
-    running job ('abs run --keep') removes it, nor any file that it refers to, in older epochs too. Every command takes
-    PATH@NAME for PATH@7. An epoch may have several names, a name is of one epoch. The epoch is checked as by 'abs
-    validate PATH@7' first: one that is not whole gets no tag. A job may run meanwhile.
-
-    Without NAME the tags are listed: all of PATH, of PATH@7 those of that epoch. Flink and Spark remove their
-    checkpoints themselves, and know no tags.
+    An epoch with a tag, and every file that it refers to, is removed neither by 'abs gc' nor by a running job. Every
+    command accepts PATH@NAME. PATH tags the newest complete epoch, PATH@7 that epoch. The epoch is verified first: a
+    damaged epoch gets no tag. Without NAME the tags are listed; --remove removes a tag. A job may run meanwhile.
+    Flink and Spark checkpoints cannot be tagged.
     """
     from abscli.api import open_store
     from abscli.cli.plans import option_errors

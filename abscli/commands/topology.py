@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from abscli.cli import exits
-from abscli.cli.options import Policy, Quiet, Verbose
+from abscli.cli.options import ANY_FILE, CHOSEN_FILE, Policy, Quiet, Verbose
 from abscli.cli.output import emit_json, emit_ndjson, emit_text, note, plain_ascii, width
 
 if TYPE_CHECKING:
@@ -16,22 +16,16 @@ if TYPE_CHECKING:
     from formats.job.file import Check
 
 EXAMPLES = (
-    ("abs topology job.yaml", "The operators as a numbered list, with a rail for every back edge."),
-    ("abs topology job.yaml -o json | jq .back_edges", "The edges that close a cycle."),
-    ("abs topology job.yaml -o wide", "An operator a line, however long names are, with more of each."),
-    ("abs topology job.yaml -o svg > job.svg", "A picture for a browser or a page, with back edges dashed."),
-    ("abs topology job.py -o yaml", "What a job in Python is as a file of YAML; job.py is imported."),
-    ("abs topology job.yaml --check", "Also whether it can be run: its functions load, its input is there."),
-    ("abs topology job.yaml --guarantee", "What holds from each source to each sink, what weakens it, what to change."),
-    ("curl -s localhost:8081/jobs/$JOB/plan > plan.json; abs topology plan.json", "A job that runs on Flink."),
-    ("abs topology job.yaml -o dot | dot -Tpng > job.png", "Another picture, by way of Graphviz."),
+    ("abs topology job.yaml", "Lists the operators, with a line for every back edge."),
+    ("abs topology job.yaml --guarantee", "Shows the guarantee of each sink, what weakens it, what to change."),
 )
 EXIT_STATUS = exits.status(
     12,
     _0="The graph was shown.",
-    _2="A bad option, or a file that does not hold: every error is named with its line and column.",
-    _12="The file is of a newer version.",
+    _2="Usage: invalid option or job file; all errors are listed.",
 )
+SEE_ALSO = ("run", "simulate")
+GUIDE = "jobs/file.md"
 
 
 class GraphForm(StrEnum):
@@ -53,57 +47,39 @@ _GUARANTEE_FORMS = (GraphForm.TABLE, GraphForm.JSON, GraphForm.NDJSON)
 def topology(
     job: Annotated[
         str,
-        typer.Argument(metavar="JOB", help="Job file: YAML, JSON, or Python, which is imported; or Flink's plan of a "
-                       "job (JSON)."),
+        typer.Argument(metavar="JOB", help="Job file (YAML, JSON, Python), or Flink's plan of a job (JSON)."),
     ],
     output: Annotated[
         GraphForm,
-        typer.Option("--output", "-o", envvar="ABS_OUTPUT", help="Form of the graph on stdout."),
+        typer.Option("--output", "-o", envvar="ABS_OUTPUT", help="Output format."), ANY_FILE
     ] = GraphForm.TABLE,
     check: Annotated[
         bool,
         typer.Option("--check",
-                     help="Also find what 'abs run' would refuse; imports the job's modules and looks for its input."),
+                     help="Also import modules and look for input."),
+        CHOSEN_FILE,
     ] = False,
     guarantee: Annotated[
         bool,
         typer.Option("--guarantee",
-                     help="In place of the graph show what holds from end to end: how often a record counts in state, "
-                     "how often rows made of it are shown, and what weakens that."),
+                     help="Show delivery guarantees instead."),
+        ANY_FILE,
     ] = False,
     policy: Annotated[
         Policy | None,
-        typer.Option("--policy", show_default=False,
-                     help="With --guarantee: that of the run which is asked about; default: aligned."),
+        typer.Option("--policy", metavar="POLICY", show_default=False,
+                     help="For --guarantee."),
+        ANY_FILE,
     ] = None,
     quiet: Quiet = False,
     verbose: Verbose = 0,
 ) -> None:
     """Show a job's graph: operators, back edges and loops.
 
-    Operators are listed in topological order with the edges that they read from. A back edge is one that closes a
-    cycle, found by depth-first search from the sources in declared order. Tasks and channels are counted. The file is
-    read, nothing is run: functions and inputs that it names need not exist. Lines are as wide as the terminal, and long
-    names broken at their own marks; -o wide breaks no line, and has the largest number of tasks and whether there is
-    state of each operator ("?" where the file does not say). In the picture (-o svg) data flows to the right, and how
-    inputs are partitioned stands once on the box that they lead to, unless they differ.
-
-    A file of Python (job.py) is imported, and so run, to get the job that it makes: do that with files that you trust.
-    -o yaml prints the same job as a file of YAML, which may stand in its place.
-
-    Flink's plans are read too: that of REST, /jobs/:id/plan, and that of getExecutionPlan().
-
-    Every error of the file is reported at once. With --check these are also a function that cannot be loaded, a
-    connector, kind of operator or mark that cannot be run, input or columns that are not there, and loops that never
-    come to rest.
-
-    --guarantee says for each sink from which sources a path leads to it, and what holds for all of these, which is what
-    holds for the weakest part of any, loops included. STATE is how often a record counts in what operators keep, OUTPUT
-    how often a row made of it is shown: a sink without transaction or id shows rows again, and state is exact all the
-    same; under --policy at-least-once an operator with several inputs counts records again. What is weak is named, with
-    what it means and what to change: sources that may not go back and operators and sinks of which nothing is known
-    ("?"), operators marked 'deterministic: false', and what goes by the order of rows (first, last, collect, process,
-    a ttl): with these every record counts once all the same, and rows shown are of one run.
+    The job file is read and all its errors are reported at once, with line and column. Nothing is run, and functions
+    and inputs need not exist; only a Python file is imported, which runs its code. Plans of Flink jobs (JSON) are
+    shown, too. --check also finds what 'abs run' would refuse. --guarantee shows the delivery guarantee of each sink
+    instead of the graph, and what weakens it. -o svg draws a picture, and -o yaml converts a Python job.
     """
     from abscli.draw.topology_drawings import topology_dot, topology_mermaid
     from abscli.graph.job_graph import JobGraph

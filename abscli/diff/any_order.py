@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,11 @@ from formats.native.hashing import key_groups
 from formats.query.keys import NTH, key_arrays, last_of_each, numbered, plain_column
 from formats.scratch import scratch
 from formats.select import HIDDEN
+
+
+class Incomparable(Exception):
+    """The rows of a state have values of types that cannot be compared. Its text says of which column and types."""
+
 
 BUCKETS = 64
 MEMORY = 96 << 20
@@ -38,11 +44,11 @@ class Buckets:
     def _add(self, batch: pa.RecordBatch) -> None:
         table = pa.Table.from_batches([batch])
         table = table.select([name for name in table.schema.names if name not in HIDDEN or name in self._key])
-        self.schema = self.schema or table.schema
+        self.schema = table.schema if self.schema is None else _unified(self.schema, table.schema)
         if not table.num_rows:
             return
         names = self._key or table.schema.names
-        columns = [plain_column(column) for column in key_arrays(table, names)]
+        columns = [_hashed(column) for column in key_arrays(table, names)]
         groups = key_groups(columns, BUCKETS)
         order = np.argsort(groups, kind="stable")
         ends = np.searchsorted(groups[order], np.arange(BUCKETS + 1))
@@ -57,8 +63,9 @@ class Buckets:
         for i, tables in enumerate(self._held):
             if tables:
                 path = self._folder / f"{i}-{self._written}.arrow"
-                with pa.ipc.new_file(path, tables[0].schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as file:
-                    file.write_table(pa.concat_tables(tables).combine_chunks())
+                table = pa.concat_tables(tables, promote_options="default").combine_chunks()
+                with pa.ipc.new_file(path, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as file:
+                    file.write_table(table)
         self._held = [[] for _ in range(BUCKETS)]
         self._bytes = 0
         self._written += 1
@@ -69,7 +76,31 @@ class Buckets:
             return None
         files = sorted(self._folder.glob(f"{i}-*.arrow"))
         tables = [pa.ipc.open_file(path).read_all() for path in files]
-        return pa.concat_tables([self.schema.empty_table(), *tables, *self._held[i]])
+        return pa.concat_tables([self.schema.empty_table(), *tables, *self._held[i]], promote_options="default")
+
+
+def _unified(one: pa.Schema, other: pa.Schema) -> pa.Schema:
+    """Return the schema of rows of both: a struct has the fields of either, since a subtask describes a subclass only
+    once it has met it. Raises Incomparable for types that have nothing in common."""
+    if one.equals(other):
+        return one
+    try:
+        return pa.unify_schemas([one, other])
+    except pa.ArrowException as error:
+        raise Incomparable(str(error).splitlines()[0][:300]) from None
+
+
+def _hashed(column: pa.Array) -> pa.Array:
+    """Return a key column as it is hashed: of nested values a text that does not depend on fields without a value."""
+    if pa.types.is_nested(column.type):
+        return pa.array([repr(_without_nulls(value)) for value in column.to_pylist()], pa.string())
+    return plain_column(column)
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return sorted((name, _without_nulls(item)) for name, item in value.items() if item is not None)
+    return [_without_nulls(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def compare_any(
@@ -84,14 +115,42 @@ def compare_any(
         for name, batches in (("left", left), ("right", right)):
             (Path(folder) / name).mkdir()
             sides.append(Buckets(Path(folder) / name, key, batches))
+        left_schema, right_schema = _of_both(*(side.schema for side in sides), key=key)
         for i in range(BUCKETS):
             tables = [side.bucket(i) for side in sides]
             sample = next((table for table in tables if table is not None), None)
             if sample is None:
                 return
             a, b = (sample.schema.empty_table() if table is None else table for table in tables)
+            a, b = _as(a, left_schema), _as(b, right_schema)
             if a.num_rows or b.num_rows:
                 yield partial(_bucket, a, b, key, rows=rows)
+
+
+def _of_both(
+    left: pa.Schema | None, right: pa.Schema | None, *, key: Sequence[str]
+) -> tuple[pa.Schema | None, pa.Schema | None]:
+    """Return the schemas of both sides with the same types for columns that both have, where they have one.
+
+    Raises Incomparable where the types of a key column have nothing in common.
+    """
+    if left is None or right is None or left.equals(right):
+        return left, right
+    for name in [name for name in left.names if name in right.names]:
+        try:
+            field = _unified(pa.schema([left.field(name)]), pa.schema([right.field(name)])).field(0)
+        except Incomparable:
+            if name in key or not key:
+                raise
+            continue  # values of other types are compared as texts
+        left, right = (side.set(side.get_field_index(name), field) for side in (left, right))
+    return left, right
+
+
+def _as(table: pa.Table, schema: pa.Schema | None) -> pa.Table:
+    if schema is None or table.schema.equals(schema):
+        return table
+    return pa.concat_tables([schema.empty_table(), table], promote_options="default")
 
 
 def _bucket(left: pa.Table, right: pa.Table, key: Sequence[str], *, rows: bool) -> Compared:

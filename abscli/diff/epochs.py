@@ -12,6 +12,7 @@ import msgspec
 
 from formats.ids import AnyChannelId, TaskId
 from formats.job.model import Edge, Operator, Topology
+from formats.redaction import redact
 from formats.view import EpochDetail, OperatorFacts, Position
 
 
@@ -94,7 +95,7 @@ class TopologyDiff(msgspec.Struct, frozen=True):
     subject: str
     before: str | None = msgspec.field(name="from")
     after: str | None = msgspec.field(name="to")
-    consequence: str
+    impact: str
 
 
 class Count(msgspec.Struct, frozen=True):
@@ -116,7 +117,7 @@ class FilesDiff(msgspec.Struct, frozen=True):
 
     shared: Count
     new: Count
-    gone: Count
+    removed: Count
     state_size: Change
     checkpointed_size: Change
 
@@ -260,7 +261,7 @@ def _operator(old: Operator, new: Operator, facts: OperatorFacts | None) -> Iter
 
 
 def _settings(operator: Operator) -> str:
-    return ", ".join(f"{name}={value}" for name, value in sorted((operator.connector or {}).items())) or "none"
+    return redact(", ".join(f"{name}={value}" for name, value in sorted((operator.connector or {}).items()))) or "none"
 
 
 def _edges(left: Topology, right: Topology) -> Iterator[TopologyDiff]:

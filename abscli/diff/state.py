@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
-from abscli.diff.any_order import compare_any
+from abscli.diff.any_order import Incomparable, compare_any
 from abscli.diff.epochs import OperatorDiff, StateDiff
 from abscli.diff.rows import Compared, Counts, change_schema, shown, values_of
 from formats.select import HIDDEN
@@ -130,11 +130,14 @@ def diff_state(
     notes = [text for text in (note, *dict.fromkeys(opaque)) if text]
     counts = Counts()
     with contextlib.closing(_compared(left, right, pair, quicker, rows=sink is not None)) as results:
-        for result in results:
-            counts = counts.plus(result.counts)
-            more(sum(result.counts))
-            if sink is not None and result.rows is not None and result.rows.num_rows:
-                sink(pair.operator, either.name, result.rows)
+        try:
+            for result in results:
+                counts = counts.plus(result.counts)
+                more(sum(result.counts))
+                if sink is not None and result.rows is not None and result.rows.num_rows:
+                    sink(pair.operator, either.name, result.rows)
+        except Incomparable as error:
+            return _with(base, None, f"not compared: {error}")
     return _with(base, counts, "; ".join(notes) or None)
 
 

@@ -10,7 +10,6 @@ import base64
 import hashlib
 import html
 import json
-import re
 from collections.abc import Sequence
 
 from abscli.draw.spacetime_layout import LANE, laid_out
@@ -18,6 +17,12 @@ from abscli.draw.spacetime_svg import spacetime_svg
 from abscli.sim.diagram import COORDINATOR, Diagram
 from abscli.sim.states import TaskState, states
 from abscli.text.columns import clean
+
+BEGINNING = """<!doctype html>
+<html lang=en>
+<meta charset=utf-8>
+<meta name=generator content="abs simulate">"""
+"""The first characters of every such page, by which an earlier one is recognised."""
 
 MAX_STEPS = 400
 HEADS = ("task", "", "copied", "complete", "inputs that wait", "records received", "sent", "dropped, come before")
@@ -129,7 +134,7 @@ def spacetime_html(diagram: Diagram) -> str:
     }
     # No text may end the element that it stands in.
     data = json.dumps(facts, ensure_ascii=True).replace("<", "\\u003c")
-    styles = [_STYLE, *re.findall("(?s)<style>(.*?)</style>", picture)]
+    styles = [_STYLE, *(part.partition("</style>")[0] for part in picture.split("<style>")[1:])]
     policy = (
         f"default-src 'none'; style-src {' '.join(map(_digest, styles))}; script-src {_digest(_SCRIPT)}; "
         "base-uri 'none'; form-action 'none'"
@@ -142,9 +147,7 @@ def spacetime_html(diagram: Diagram) -> str:
         for (task, changes), previous in zip(cells.items(), before, strict=False)
     )
     title = html.escape(clean(diagram.title))
-    return f"""<!doctype html>
-<html lang=en>
-<meta charset=utf-8>
+    return f"""{BEGINNING}
 <meta http-equiv=Content-Security-Policy content="{policy}">
 <meta name=viewport content="width=device-width">
 <title>{title}</title>

@@ -11,6 +11,9 @@ from collections.abc import Sequence
 
 from abscli.text.columns import clean
 
+BEGINNING = '<svg xmlns="http://www.w3.org/2000/svg" class="abs-drawing"'
+"""The first characters of every drawing, by which an earlier one is recognised."""
+
 MONO = 0.62
 """Width of a character of the monospaced font in parts of its size: the widest of those in use."""
 
@@ -68,7 +71,7 @@ def drawing(
     size = f'width="{number(width)}" height="{number(height)}" viewBox="0 0 {number(width)} {number(height)}"'
     text = "\n".join(
         (
-            f'<svg xmlns="http://www.w3.org/2000/svg" class="abs-drawing" role="img" {size}>',
+            f'{BEGINNING} role="img" {size}>',
             f"<title>{escape(title)}</title>",
             f"<desc>{escape(about)}</desc>",
             f"<style>{look}{light}@media (prefers-color-scheme:dark){{{dark}}}</style>",

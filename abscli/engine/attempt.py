@@ -27,17 +27,14 @@ from formats.job.model import Topology
 from formats.native import layout
 from formats.native.counters import Channels, by_operator
 from formats.native.facts import (
-    FORMAT_VERSION,
-    PACKED_VERSION,
     AttemptFacts,
     PartFacts,
     header,
     new_id,
-    state_version,
 )
 from formats.native.store import NativeStore
-from formats.native.writer import bring_up, create, put_attempt, put_fence, put_topology
-from formats.storage import ObjectStorage, Storage
+from formats.native.writer import create, put_attempt, put_fence, put_topology
+from formats.storage import Storage
 from formats.timestamps import now
 from formats.view import Repeat
 
@@ -95,8 +92,8 @@ class Parent(NamedTuple):
         if self.retimed:
             yield OtherTimes(self.epoch, self.retimed)
         if self.change is not None and self.opening is not None:
-            gone = tuple(row.operator for row in self.change.operators if row.heir is None)
-            added = tuple(row.operator for row in self.change.operators if row.fate is Fate.ADDED)
+            gone = tuple(row.operator for row in self.change.operators if row.successor is None)
+            added = tuple(row.operator for row in self.change.operators if row.outcome is Fate.ADDED)
             yield NewGeneration(self.generation, first_epoch, self.opening.moved, gone, added)
 
     @property
@@ -179,9 +176,6 @@ def begin(storage: Storage, request: Request, outputs: Outputs, workers: int | N
     sinks = outputs.examine(old_store, parent.epoch, parent.origins)
     create(storage, request.topology.job)
     store = NativeStore(storage)
-    # In a bucket workers write packs.
-    packed = PACKED_VERSION if isinstance(storage, ObjectStorage) else FORMAT_VERSION
-    bring_up(storage, store.facts, max(packed, outputs.store_version, state_version(request.topology)))
     attempts = store.attempts()
     attempt = AttemptFacts(
         attempt=max((a.attempt for a in attempts), default=0) + 1,

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from abscli.engine.errors import EngineStopped, UsageError
 from abscli.engine.patience import Answer, until_answered
-from formats.brokers import BadSetting, Brokers, NoClient, settings
-from formats.errors import FormatError, Unreachable
+from formats.brokers import BadSetting, Brokers, settings
+from formats.errors import FormatError, MissingPackage, Unreachable
 from formats.job.kafka import Topic
 from formats.job.model import Operator
 
@@ -17,12 +17,23 @@ ONCE = 5.0
 
 
 def settings_of(operator: Operator, directory: str) -> dict[str, str]:
-    """Of the client, from the file that a source or a sink names; UsageError."""
+    """Read the client's settings from the file that a source or a sink names, which is in the job's folder.
+
+    A job file must not reach for the settings of another program: with the brokers of the job file, the password in
+    them would be sent to somebody else. Raises UsageError.
+    """
     topic = Topic.of(operator)
     if topic.config is None:
         return {}
+    path = os.path.join(directory, topic.config)
+    folder = os.path.realpath(directory)
+    if os.path.commonpath([folder, os.path.realpath(path)]) != folder:
+        raise UsageError(
+            f"operator {operator.id}: config: {topic.config} is outside of the folder of the job file, {folder}",
+            hint="copy it there, next to the job file",
+        )
     try:
-        return settings(os.path.join(directory, topic.config))
+        return settings(path)
     except (BadSetting, FormatError) as error:
         raise UsageError(f"operator {operator.id}: config: {error}") from None
 
@@ -31,9 +42,8 @@ def brokers_of(operator: Operator, directory: str) -> Brokers:
     """UsageError."""
     try:
         return Brokers(Topic.of(operator).brokers, settings_of(operator, directory))
-    except NoClient as error:
-        message = f"operator {operator.id} speaks to Kafka, and confluent-kafka is not installed"
-        raise UsageError(message, hint=str(error)) from None
+    except MissingPackage as error:
+        raise UsageError(f"operator {operator.id}: {error.message}", hint=error.hint) from None
     except BadSetting as error:
         raise UsageError(f"operator {operator.id}: the settings of its client do not hold: {error}") from None
 

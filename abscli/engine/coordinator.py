@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from abscli.engine.channels.door import Door, guard, new_token
+from abscli.engine.channels.door import Door, guard, is_address, new_token
 from abscli.engine.channels.line import Line, Lines, new_key_pair
 from abscli.engine.channels.messages import (
     Alive,
@@ -34,6 +34,7 @@ from abscli.engine.channels.messages import (
     TasksStopped,
     Throttle,
     Unheard,
+    check_sender,
     decode_to_coordinator,
 )
 from abscli.engine.channels.vigil import Vigil
@@ -56,6 +57,7 @@ from abscli.protocol.events import (
     Complete,
     CoordinatorEvent,
     Finish,
+    ProtocolError,
     Restart,
     SourceEnded,
     Stop,
@@ -122,7 +124,7 @@ class Service:
         interval: float | None,
         epoch_timeout: float,
         worker_timeout: float = 15.0,
-        recovery: Scope = Scope.SET,
+        recovery: Scope = Scope.SUBGRAPH,
         restarts: int = 3,
         on_progress: Callable[[Progress], None] = lambda progress: None,
         on_news: Callable[[News], None] = lambda news: None,
@@ -317,7 +319,13 @@ class Service:
         if not isinstance(hello, Hello) or not self.crew.is_newest(hello.worker, hello.launch):
             return False
         worker = hello.worker
-        if (error := misplaced(hello, line.sock.getpeername()[0])) is not None:
+        try:
+            seen_at = line.sock.getpeername()[0]
+        except OSError:  # it has ended the connection already
+            return False
+        if not is_address(hello.host):
+            return False
+        if (error := misplaced(hello, seen_at)) is not None:
             self.abandon(error)
             return False
         if self.crew.is_there(worker):
@@ -344,7 +352,17 @@ class Service:
             return
         if self.crew.connections.get(worker) is not connection:
             return
-        match decode_to_coordinator(payload):
+        try:
+            if frame is not Frame.CONTROL:
+                raise ProtocolError(f"a frame of kind {frame.name} arrived on the connection of a worker")
+            message = decode_to_coordinator(payload)
+            check_sender(message, worker, self._workers)
+            if isinstance(message, TaskAcked | SourceFinished) and message.task not in self._coordinator.tasks:
+                raise ProtocolError(f"{message.task} is not a task of this job")
+        except ProtocolError as error:
+            self._lost(worker, f"sent an invalid message: {error}")
+            return
+        match message:
             case Ready(_, attempt, records, restored):
                 self._ready(worker, attempt, records, restored)
             case TasksStopped() as stopped:
@@ -375,7 +393,7 @@ class Service:
                 self._on_news(FramesLetGo(worker))
             case Failed() as failed:
                 self.losses.worker_failed(failed)
-            case message:
+            case _:
                 assert_never(message)
 
     def _ready(self, worker: int, attempt: int, records: int, restored: int) -> None:

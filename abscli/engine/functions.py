@@ -193,8 +193,8 @@ def checked(result: Any, expected: type, *, operator: str, task: TaskId) -> Any:
 
 
 _NO_COLUMN = re.compile(
-    r"""(?:Field "(.+)"|Column (.+)) does not exist in schema|Column '(.+)' not found|"""
-    r"""No match for FieldRef\.Name\((.+?)\) in"""
+    r"""(?:Field "(.{1,64})"|Column (.{1,64})) does not exist in schema|Column '(.{1,64})' not found|"""
+    r"""No match for FieldRef\.Name\((.{1,64}?)\) in"""
 )
 """How Arrow says that there is no such column."""
 

@@ -24,6 +24,7 @@ from abscli.engine.drivers.inline import InlineWorkers
 from abscli.engine.errors import EngineStopped, UsageError
 from abscli.engine.functions import refuse_in_imports
 from abscli.engine.generations.generation import publish
+from abscli.engine.generations.rescaling import JobSinks
 from abscli.engine.journal import Journal, records_read, skipped_by
 from abscli.engine.losses.crew import Launcher
 from abscli.engine.losses.decisions import Scope
@@ -44,6 +45,7 @@ from formats.native import lock
 from formats.native.facts import AttemptFacts
 from formats.native.store import NativeStore
 from formats.native.writer import check_store_of
+from formats.redaction import refuse_credentials
 from formats.storage import Storage, WritableStorage, absolute, open_writable
 from formats.storage.credentials import hadoop_configuration, use_hadoop
 from formats.view import Position, Repeat
@@ -60,11 +62,11 @@ class JobOptions:
     interval: seconds from one epoch to the next; None for no periodic epochs.
     keep: complete epochs that stay in the store; None keeps all.
     from_epoch: to go on from (0: the start); None to require an empty store.
-    take_over: also sinks that another store has written since.
+    take_ownership: also sinks that another store has written since.
     accept_missing: also where parts of the output are gone.
     plan: digest of the plan that a restore carries out.
     recovery: what restarts when a worker is lost.
-    keep_frames: bytes that each worker keeps of what it has sent, where a lost worker restarts alone; None: in
+    backup_buffer: bytes that each worker keeps of what it has sent, where a lost worker restarts alone; None: in
     proportion to memory.
     state_memory: bytes of keyed state that each worker has in memory, more is on its local disk; None: all of it.
     restarts: how often within ten epochs that may be; 0: the job ends with the first loss.
@@ -93,11 +95,11 @@ class JobOptions:
     from_epoch: int | None = None
     until: Until = "end"
     kind: str = "run"
-    take_over: bool = False
+    take_ownership: bool = False
     accept_missing: bool = False
     plan: str | None = None
-    recovery: Scope = Scope.SET
-    keep_frames: int | None = None
+    recovery: Scope = Scope.SUBGRAPH
+    backup_buffer: int | None = None
     state_memory: int | None = None
     restarts: int = 3
     worker_timeout: float = 15.0
@@ -178,7 +180,7 @@ def run_job(
         positions = _beginnings(parent, topology, options, on_news)
         trace = stack.enter_context(contextlib.closing(TraceFile(options.trace))) if options.trace else None
         launcher = stack.enter_context(_launcher(options))
-        if _is_secure(launcher, options) and (error := launcher.in_clear) is not None:
+        if not options.insecure and (error := launcher.in_clear) is not None:
             raise error
         most = max(op.parallelism for op in topology.operators)  # one more would have no task
         asked = options.workers and min(options.workers, most)
@@ -260,6 +262,15 @@ def rehearse(topology: Topology, store_path: str, options: JobOptions) -> Rehear
     return Rehearsal(new, number, parent.epoch, policy_of(request, attempts), news)
 
 
+def job_sinks(topology: Topology, store_path: str, options: JobOptions) -> JobSinks:
+    """Return the sinks to which a rescale delivers the pending rows of its epoch.
+
+    topology: of the job file, with the parallelism of that epoch.
+    """
+    parent = look(_storage(store_path), _request(topology, options))
+    return JobSinks(_outputs(topology, options), parent.origins)
+
+
 def _request(topology: Topology, options: JobOptions) -> Request:
     return Request(
         topology,
@@ -281,7 +292,7 @@ def _storage(store_path: str) -> WritableStorage:
 
 def _outputs(topology: Topology, options: JobOptions) -> Outputs:
     return Outputs(
-        topology, options.directory, take_over=options.take_over, accept_missing=options.accept_missing,
+        topology, options.directory, take_ownership=options.take_ownership, accept_missing=options.accept_missing,
         sinks_in=options.sinks_in,
     )  # fmt: skip
 
@@ -368,7 +379,7 @@ def _attempt(
         pulse=Patience.of(options.worker_timeout) if launcher.pulse else None,
         trace=trace is not None,
         hadoop=hadoop_configuration(os.environ),
-        keep_frames=_keep_frames(options, workers) if options.recovery is Scope.LOCAL else None,
+        backup_buffer=_backup_buffer(options, workers) if options.recovery is Scope.LOCAL else None,
         state_memory=options.state_memory,
         sinks_in=options.sinks_in,
         whole=options.whole,
@@ -380,6 +391,7 @@ def _attempt(
     on_news(Begun(topology, Policy(attempt.policy)))
     launcher.prepare(spec)
     service.serve(launcher)
+    outputs.note_published(journal.store, coordinator.last_complete)
     if isinstance(coordinator, TracedCoordinator):
         coordinator.leave()
     return Outcome(
@@ -407,13 +419,19 @@ def _head(topology: Topology, attempt: AttemptFacts, journal: Journal, parent: i
         "attempt": attempt.attempt,
         "parent": parent,
         "logged": journal.store.manifest(parent).log_records if parent else 0,
-        "begins": begins,
+        "new_generation": begins,
     }
 
 
 def _check_addresses(options: JobOptions) -> None:
-    """UsageError where there is nobody on another host."""
-    given = {"--advertise": options.advertise, "--bind": options.bind, "--insecure": options.insecure or None}
+    """UsageError where there is nobody on another host; CredentialsRefused."""
+    hosts = {"--master": options.master, "--advertise": options.advertise, "--bind": options.bind}
+    for option, host in hosts.items():
+        if host is not None:
+            refuse_credentials(host, option)
+    given: dict[str, object] = {"--advertise": options.advertise, "--bind": options.bind}
+    if options.context is None:  # for a context of the caller, only its own configuration can say how it is protected
+        given["--insecure"] = options.insecure or None
     for name, value in given.items():
         if value is not None and (options.engine == "inline" or re.match(r"local(\[|$)", options.master)):
             raise UsageError(f"{name} means something with a --master on other hosts only")
@@ -426,14 +444,14 @@ def _is_secure(launcher: Launcher, options: JobOptions) -> bool:
 
 def _check_recovery(options: JobOptions) -> None:
     """UsageError for what means nothing where no task takes its steps again."""
-    if options.recovery is not Scope.LOCAL and options.keep_frames is not None:
-        raise UsageError("--keep-frames means something with --recovery local only")
+    if options.recovery is not Scope.LOCAL and options.backup_buffer is not None:
+        raise UsageError("--backup-buffer means something with --recovery local only")
 
 
-def _keep_frames(options: JobOptions, workers: int) -> int:
+def _backup_buffer(options: JobOptions, workers: int) -> int:
     """Bytes for one worker: an eighth of the memory of this machine for all of them, where it is not said."""
-    if options.keep_frames is not None:
-        return options.keep_frames
+    if options.backup_buffer is not None:
+        return options.backup_buffer
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8 // workers
 
 

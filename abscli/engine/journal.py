@@ -18,7 +18,8 @@ from formats.ids import TaskId
 from formats.job.expand import task_ids
 from formats.job.model import Topology
 from formats.native import layout
-from formats.native.facts import AttemptFacts, PartFacts, RecoveryFacts, TakenAgainFacts, TriggerFacts, header
+from formats.native.committed import committed_at
+from formats.native.facts import AttemptFacts, PartFacts, RecoveryFacts, ReplayFacts, TriggerFacts, header
 from formats.native.remove import remove_epochs
 from formats.native.store import NativeStore, files_of
 from formats.native.writer import complete, put_aborted, put_recovery, put_tasks, put_trigger
@@ -67,6 +68,7 @@ class Journal:
         self._keep = keep
         self._job_hint = directory_hint
         self._reveal = reveal
+        self._committed = committed_at(self.store, attempt.parent)
         self._undecided = attempt.first_epoch
         self._given_up: dict[int, str] = {}
         self._open: dict[int, TriggerFacts] = {}
@@ -140,11 +142,12 @@ class Journal:
         try:
             manifest = complete(
                 self._storage, trigger, self._topology.job, parts,
-                idle=idle, moved=moved, removed=removed, tasks_file=tasks_file, ack_files=acks,
+                idle=idle, moved=moved, removed=removed, committed=self._committed, tasks_file=tasks_file,
+                ack_files=acks,
             )  # fmt: skip
         except FileExistsError:
             raise self._displaced(epoch) from None
-        self._undecided = epoch + 1
+        self._undecided, self._committed = epoch + 1, manifest.committed
         self._forget(epoch)
         self._kept[epoch] = Kept(epoch, True, trigger.parent, files)
         self.last_complete = max(self.last_complete, epoch)
@@ -248,7 +251,8 @@ class Journal:
             replayed=recovery.replayed,
             lost=rfc3339(recovery.lost_at),
             seconds=round(recovery.seconds, 3),
-            again=TakenAgainFacts(again.steps, again.schedule_bytes, again.frame_bytes) if again is not None else None,
+            deterministic_replay=None if again is None
+            else ReplayFacts(again.steps, again.schedule_bytes, again.frame_bytes),
             **header(RecoveryFacts),
         )
         put_recovery(self._storage, facts)

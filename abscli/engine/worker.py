@@ -64,6 +64,7 @@ from abscli.engine.task import RunningTask
 from abscli.engine.telemetry.tracing import WorkerTrace
 from abscli.planner.placement import worker_of
 from abscli.planner.ranges import EMPTY, Ranges
+from abscli.protocol.events import ProtocolError
 from abscli.protocol.task import Task
 from formats.errors import FormatError, Unreachable
 from formats.ids import ChannelId, TaskId
@@ -211,9 +212,9 @@ class Worker:
 
     def _new_ledger(self) -> Ledger | None:
         spec = self.spec
-        if spec.keep_frames is None:
+        if spec.backup_buffer is None:
             return None
-        return Ledger(spec.topology, spec.workers, self.number, spec.keep_frames)
+        return Ledger(spec.topology, spec.workers, self.number, spec.backup_buffer)
 
     def _new_packer(self) -> Packer | None:
         """On a disk a file costs no request: there every one is put alone."""
@@ -245,6 +246,8 @@ class Worker:
     # -- control ------------------------------------------------------------------------------------------
 
     def _on_control(self, kind: Frame, number: int, payload: memoryview) -> None:
+        if kind is not Frame.CONTROL:
+            raise ProtocolError(f"a frame of kind {kind.name} arrived on the connection of the driver")
         match decode_to_worker(payload):
             case Start() as start:
                 self._start(start)
@@ -497,6 +500,11 @@ def _among(subtasks: Mapping[str, str]) -> Callable[[TaskId], bool]:
 def _failure(number: int, error: Exception) -> Failed:
     if isinstance(error, PeersLost):
         return Failed(number, str(error), None, EngineStopped.exit_code, lost=True)
+    if isinstance(error, ProtocolError):
+        # What a peer sent does not follow from what it had sent. Nothing of it counts: a worker in the place of this
+        # one starts from the newest complete epoch.
+        detail = "".join(traceback.format_exception(error))
+        return Failed(number, f"worker {number}: {error}", None, EngineStopped.exit_code, detail, lost=True)
     if isinstance(error, JobFailed):
         return Failed(number, error.message, error.hint, error.exit_code, raised_at=error.raised_at)
     if isinstance(error, EngineError):

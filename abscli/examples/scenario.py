@@ -87,14 +87,14 @@ class Story(msgspec.Struct, frozen=True):
 
     job: str
     rows: int
-    undisturbed_epochs: int
-    undisturbed_seconds: float
+    baseline_epochs: int
+    baseline_seconds: float
     survived: Survived
     killed: Killed
     restored_epoch: int
     new_epoch: int
     back_edge_records: int
-    source_records_again: int | None
+    source_records_replayed: int | None
     seconds_to_epoch: float
     seconds_lost: float
     resumed_epochs: int
@@ -145,14 +145,14 @@ def tell(
     return Story(
         job=name,
         rows=rows,
-        undisturbed_epochs=undisturbed.epochs,
-        undisturbed_seconds=round(undisturbed.elapsed, 2),
+        baseline_epochs=undisturbed.epochs,
+        baseline_seconds=round(undisturbed.elapsed, 2),
         survived=survived,
         killed=killed,
         restored_epoch=restored.parent,
         new_epoch=restored.epoch,
         back_edge_records=restored.replayed,
-        source_records_again=plan.plan.body.cost.source_records,
+        source_records_replayed=plan.plan.body.cost.source_records,
         seconds_to_epoch=round(restored.first_complete - when, 2),
         seconds_lost=round(max(0.0, when - lost_since), 2),
         resumed_epochs=resumed.epochs,

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from abscli.examples.nexmark import QUERIES
 from formats.errors import FormatError
+from formats.redaction import refuse_credentials
 from formats.storage import no_directory
 
 IN_PYTHON = {"job.py": "job.py.txt", "test_job.py": "test_job.py.txt"}
@@ -101,6 +102,7 @@ def words_to_go_there(folder: str) -> str:
 
 
 def _refuse_what_is_there(folder: str, names: list[str]) -> None:
+    refuse_credentials(folder, "DIR")
     for place in {os.path.dirname(os.path.join(folder, name)) or os.curdir: None for name in names}:
         if obstacle := no_directory(place):
             raise FormatError(f"cannot be a directory, {obstacle}", path=place, hint="name another folder")

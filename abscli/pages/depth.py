@@ -53,8 +53,8 @@ def depth_of(
         states=_states(statistics or (), {one.id: one.name for one in detail.operators}),
         states_note=note,
         channels=channels,
-        uneven=uneven,
-        uneven_count=uneven_count,
+        inconsistent_channels=uneven,
+        inconsistent_channels_count=uneven_count,
         positions=tuple(positions[:POSITIONS]),
         positions_count=len(positions),
     )
@@ -85,7 +85,7 @@ def _operator(operator: OperatorFacts, times: tuple[float | None, float | None, 
     sizes = [task_bytes(task) for task in operator.tasks]
     return OperatorLine(
         operator.id, operator.name, operator.parallelism, operator.bytes, operator.new_bytes, operator.rows, logged,
-        skew(sizes), *times, operator.shown_rows, operator.shown_bytes, _watermark(operator),
+        skew(sizes), *times, operator.published_rows, operator.published_bytes, _watermark(operator),
         sum([task.skipped or 0 for task in operator.tasks]) or None,
     )  # fmt: skip
 
@@ -130,7 +130,7 @@ def _states(statistics: Sequence[StateStatistics], names: Mapping[str, str | Non
         largest = one.largest_keys[0] if one.largest_keys else None
         rows.append(
             StateLine(
-                one.operator, one.state, one.kind, one.how, one.rows, one.bytes, one.skew_groups, one.skew_subtasks,
+                one.operator, one.state, one.kind, one.method, one.rows, one.bytes, one.skew_groups, one.skew_subtasks,
                 by if pieces else None, tuple(named), len(pieces),
                 None if largest is None else (largest.key, largest.bytes), one.unknown, names.get(one.operator),
             )

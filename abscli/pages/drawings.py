@@ -50,7 +50,7 @@ def graph(picture: Graph) -> str | None:
     edges = [edge for edge in picture.links if edge.source in at and edge.target in at]
     texts = [_texts(node) for node in picture.nodes]
     links = [
-        Link(at[edge.source], at[edge.target], _label_width(_label(edge)), edge.back or edge.source == edge.target)
+        Link(at[edge.source], at[edge.target], _label_width(_label(edge)), edge.back_edge or edge.source == edge.target)
         for edge in edges
     ]
     sizes = [_size(one) for one in texts]
@@ -81,7 +81,8 @@ def _side_by_side(sizes: Sequence[tuple[float, float]]) -> Layout:
 def _texts(node: Node) -> _Texts:
     tasks = None if node.parallelism is None else f"{node.parallelism:,} task{'s'[: node.parallelism != 1]}"
     about = " · ".join(filter(None, (node.kind, tasks, None if node.bytes is None else size(node.bytes))))
-    mark = "" if node.mark is None else f"{MARK_SIGN.get(node.mark, '')} {shortened(node.text or node.mark, MARK)}"
+    lit = node.highlight
+    mark = "" if lit is None else f"{MARK_SIGN.get(lit, '')} {shortened(node.text or lit, MARK)}"
     return _Texts(broken(clean(node.name or node.id), LABEL, LABEL_LINES), about, clean(mark))
 
 
@@ -97,7 +98,7 @@ def _size(texts: _Texts) -> tuple[float, float]:
 def _label(edge: Edge) -> str:
     logged = f"{number(edge.logged)} logged" if edge.logged else ""
     words = shortened(clean(edge.partition or ""), LABEL)
-    return " · ".join(filter(None, (words, logged, "✗" if edge.wrong else "")))
+    return " · ".join(filter(None, (words, logged, "✗" if edge.problem else "")))
 
 
 def _label_width(label: str) -> float:
@@ -106,8 +107,8 @@ def _label_width(label: str) -> float:
 
 def _edge(edge: Edge, route: Route) -> str:
     *_, before, tip = route.pieces[-1]
-    classes = "edge" + " back" * edge.back + " damaged" * (edge.wrong is not None)
-    about = f"{edge.source} to {edge.target}" + (f": {edge.wrong}" if edge.wrong else "")
+    classes = "edge" + " back" * edge.back_edge + " damaged" * (edge.problem is not None)
+    about = f"{edge.source} to {edge.target}" + (f": {edge.problem}" if edge.problem else "")
     return (
         f'<g class="{classes}"><title>{svg.escape(about)}</title><path d="{svg.path(route.pieces)}"/>'
         f'<path class="tip" d="{svg.arrow_head(tip, before)}"/></g>'
@@ -128,7 +129,7 @@ def _node(node: Node, texts: _Texts, box: Box) -> str:
     place = f'x="{svg.number(box.left)}" y="{svg.number(box.top)}" width="{svg.number(box.width)}"'
     title = " ".join(filter(None, (node.id, node.name or "", node.text or "")))
     parts = [
-        f'<g class="node {node.mark or ""}"><title>{svg.escape(title)}</title>',
+        f'<g class="node {node.highlight or ""}"><title>{svg.escape(title)}</title>',
         f'<rect {place} height="{svg.number(box.height)}" rx="{svg.number(min(rounded, 20.0))}"/>',
     ]
     y = box.top + 21
@@ -179,7 +180,7 @@ def bar(times: Times | None, duration: float | None, longest: float) -> str:
     """Where the time of one epoch went, in parts of the longest; empty where nothing is known."""
     if times is None or longest <= 0:
         return ""
-    spans = (("rest", times.rest), ("alignment", times.alignment), ("copy", times.sync), ("write", times.async_))
+    spans = (("rest", times.other), ("alignment", times.alignment), ("copy", times.sync), ("write", times.async_))
     words = ", ".join(f"{_PART[name]} {seconds(value)}" for name, value in spans)
     x, parts = 0.0, []
     for name, value in spans:

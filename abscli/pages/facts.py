@@ -11,8 +11,10 @@ from typing import Final
 
 import msgspec
 
+from abscli.report.standing import State
+from formats.version import FORMAT_VERSION
+
 SCHEMA: Final = "abs.report"
-VERSION: Final = "1.1"
 
 
 class About(StrEnum):
@@ -23,15 +25,6 @@ class About(StrEnum):
     VALIDATION = "validation"
     DIFF = "diff"
     PLAN = "plan"
-
-
-class State(StrEnum):
-    """How it stands, in one word."""
-
-    WELL = "well"
-    ATTENTION = "attention"
-    WRONG = "wrong"
-    UNKNOWN = "unknown"
 
 
 class Example(msgspec.Struct, frozen=True):
@@ -72,15 +65,15 @@ class Unchecked(msgspec.Struct, frozen=True):
 class Times(msgspec.Struct, frozen=True):
     """Where the time of an epoch went, by the task that took longest.
 
-    rest: of the epoch's duration what is none of these: the barrier on its way, and the commit. No system keeps the two
-    apart.
+    other: of the epoch's duration what is none of these: the barrier on its way, and the commit. No system keeps the
+    two apart.
     """
 
     task: str
     alignment: float | None
     sync: float | None
     async_: float | None = msgspec.field(name="async", default=None)
-    rest: float | None = None
+    other: float | None = None
 
 
 class EpochLine(msgspec.Struct, frozen=True):
@@ -110,26 +103,26 @@ class EpochLine(msgspec.Struct, frozen=True):
 
 
 class Node(msgspec.Struct, frozen=True):
-    """An operator in the drawing. mark: why it is lit up, None where it is not; text: the same in words."""
+    """An operator in the drawing. highlight: why it is lit up, None where it is not; text: the same in words."""
 
     id: str
     name: str | None
     kind: str | None
     parallelism: int | None
     bytes: int | None
-    mark: str | None = None
+    highlight: str | None = None
     text: str | None = None
 
 
 class Link(msgspec.Struct, frozen=True):
-    """An edge in the drawing. back: it closes a cycle; wrong: what is found of it, in words."""
+    """An edge in the drawing. back_edge: it closes a cycle; problem: what is found of it, in words."""
 
     source: str = msgspec.field(name="from")
     target: str = msgspec.field(name="to")
     partition: str | None
-    back: bool
+    back_edge: bool
     logged: int | None = None
-    wrong: str | None = None
+    problem: str | None = None
 
 
 class Graph(msgspec.Struct, frozen=True):
@@ -156,8 +149,8 @@ class OperatorLine(msgspec.Struct, frozen=True):
     alignment: float | None
     sync: float | None
     async_: float | None = msgspec.field(name="async", default=None)
-    shown_rows: int | None = None
-    shown_bytes: int | None = None
+    published_rows: int | None = None
+    published_bytes: int | None = None
     watermark: str | None = None
     skipped: int | None = None
 
@@ -187,7 +180,7 @@ class Piece(msgspec.Struct, frozen=True):
 class StateLine(msgspec.Struct, frozen=True):
     """One state of the epoch.
 
-    how: `read`, `sampled` or `files`, as of `abs inspect --stats`.
+    method: `read`, `sampled` or `files`, as of `abs inspect --stats`.
     by: what the pieces are, `key group` or `task`; the largest `len(pieces)` of `pieces_count`.
     largest: the largest key, as text, and its bytes.
     name: what people call the operator.
@@ -196,7 +189,7 @@ class StateLine(msgspec.Struct, frozen=True):
     operator: str
     state: str | None
     kind: str
-    how: str | None
+    method: str | None
     rows: int | None
     bytes: int | None
     skew_groups: float | None
@@ -210,7 +203,8 @@ class StateLine(msgspec.Struct, frozen=True):
 
 
 class ChannelsLine(msgspec.Struct, frozen=True):
-    """The channels of an edge, summed. kept: sent - received = logged on each of them; None where that is not known."""
+    """The channels of an edge, summed. consistent: sent - received = logged on each of them; None where that is not
+    known."""
 
     source: str = msgspec.field(name="from")
     target: str = msgspec.field(name="to")
@@ -218,8 +212,8 @@ class ChannelsLine(msgspec.Struct, frozen=True):
     sent: int | None
     received: int | None
     logged: int | None
-    back: bool | None
-    kept: bool | None
+    back_edge: bool | None
+    consistent: bool | None
 
 
 class UnevenChannel(msgspec.Struct, frozen=True):
@@ -252,8 +246,8 @@ class Depth(msgspec.Struct, frozen=True):
     states: tuple[StateLine, ...]
     states_note: str | None
     channels: tuple[ChannelsLine, ...]
-    uneven: tuple[UnevenChannel, ...]
-    uneven_count: int | None
+    inconsistent_channels: tuple[UnevenChannel, ...]
+    inconsistent_channels_count: int | None
     positions: tuple[PositionLine, ...]
     positions_count: int
 
@@ -281,26 +275,26 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """A whole report.
 
     about: what it is of. store: as it was named, None for a plan from a graph alone.
-    headline: how it stands, in a sentence. checked: what that rests on.
+    summary: how it stands, in a sentence. checked: what that rests on.
     next: what to type next, in that order.
-    troubles: what is wrong, the worst first. notes: what should be known besides.
+    problems: what is wrong, the worst first. notes: what should be known besides.
     epochs: the newest `len(epochs)` of `epochs_count`, ascending; None where the report is of none.
     recoveries: what restarted while attempts ran, a line each.
     text: a page as the command shows it that made what is reported.
     """
 
     schema: str = SCHEMA
-    version: str = VERSION
+    version: str = FORMAT_VERSION
     about: About
     store: str | None
     format: str
     job: str | None
     epoch: int | None
     state: State
-    headline: str
+    summary: str
     checked: str | None
     next: tuple[str, ...]
-    troubles: tuple[Trouble, ...] = ()
+    problems: tuple[Trouble, ...] = ()
     unchecked: tuple[Unchecked, ...] = ()
     notes: tuple[str, ...] = ()
     epochs: tuple[EpochLine, ...] = ()

@@ -51,7 +51,7 @@ def graph_of(
     nodes = [_node(operator.id, operator, marks) for operator in operators]
     ids = {node.id for node in nodes}
     links = [
-        Link(edge.source, edge.target, None, bool(edge.back), edge.logged, wrong.get((edge.source, edge.target)))
+        Link(edge.source, edge.target, None, bool(edge.back_edge), edge.logged, wrong.get((edge.source, edge.target)))
         for edge in channels if edge.source in ids and edge.target in ids
     ]  # fmt: skip
     note = "the checkpoint does not keep the job graph: these are the operators that have something in it"
@@ -123,14 +123,15 @@ def _node(
 
 
 def _lit(node: Node, mark: tuple[str, str] | None) -> Node:
-    return node if mark is None else msgspec.structs.replace(node, mark=mark[0], text=mark[1])
+    return node if mark is None else msgspec.structs.replace(node, highlight=mark[0], text=mark[1])
 
 
 def _bounded(nodes: Sequence[Node], links: Sequence[Link], note: str | None) -> Graph:
     """A graph that can be looked at: of a larger one the operators that are lit up first."""
     if len(nodes) <= NODES and len(links) <= EDGES:
         return Graph(tuple(nodes), tuple(links), note)
-    lit = sorted(nodes, key=lambda node: _ORDER.index(node.mark) if node.mark in _ORDER else len(_ORDER))[:NODES]
+    place: dict[str | None, int] = {mark: i for i, mark in enumerate(_ORDER)}
+    lit = sorted(nodes, key=lambda node: place.get(node.highlight, len(_ORDER)))[:NODES]
     text = f"{len(nodes):,} operators and {len(links):,} edges are too many to be drawn: those that are lit up are here"
     return Graph(tuple(lit), (), text)
 
@@ -140,10 +141,10 @@ def _without_cycles(nodes: Sequence[Node], links: Sequence[Link]) -> list[Link]:
     targets: dict[str, list[str]] = {node.id: [] for node in nodes}
     result = []
     for link in links:
-        closes = link.back or _reaches(targets, link.target, link.source)
+        closes = link.back_edge or _reaches(targets, link.target, link.source)
         if not closes:
             targets[link.source].append(link.target)
-        result.append(msgspec.structs.replace(link, back=closes))
+        result.append(msgspec.structs.replace(link, back_edge=closes))
     return result
 
 

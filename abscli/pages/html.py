@@ -17,11 +17,22 @@ from markupsafe import Markup
 from abscli.pages import drawings
 from abscli.pages.facts import ChannelsLine, Depth, EpochLine, Growth, Report, StateLine, Table
 from abscli.pages.tables import Column, Grid, any_kind, grid
+from abscli.report.standing import State
 from abscli.text.columns import UNKNOWN, clean, moment, number, seconds, size
 from formats.plain_text import plain_json
 from formats.values import plain
 
-SIGNS = {"well": "✓", "attention": "!", "wrong": "✗", "unknown": "?"}
+BEGINNING = b"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="generator" content="abs report">"""
+"""The first bytes of every report, by which an earlier one is recognised."""
+
+SIGNS = {
+    State.OK: "✓", State.WARNING: "!", State.DAMAGED: "✗", State.NOT_RESTORABLE: "✗", State.UNVERIFIED: "?",
+    State.UNKNOWN: "?",
+}  # fmt: skip
 
 
 def json_of(report: Report) -> dict[str, Any]:
@@ -36,8 +47,8 @@ def html_of(report: Report) -> bytes:
         report=report,
         grids=_grids(report),
         graph=_markup(None if report.graph is None else drawings.graph(report.graph)),
-        lit=[node for node in report.graph.nodes if node.mark] if report.graph else [],
-        wrong_edges=[link for link in report.graph.links if link.wrong] if report.graph else [],
+        lit=[node for node in report.graph.nodes if node.highlight] if report.graph else [],
+        wrong_edges=[link for link in report.graph.links if link.problem] if report.graph else [],
         strip=_markup(drawings.strip(report.epochs) if report.epochs else None),
         sizes=_markup(drawings.sizes(report.depth.states) if report.depth else None),
         sections=_sections(report),
@@ -55,7 +66,7 @@ def html_of(report: Report) -> bytes:
 def _sections(report: Report) -> list[tuple[str, str]]:
     """Anchors and titles of what there is to go to."""
     sections = {
-        "troubles": ("What is wrong", report.troubles), "text": ("In words", report.text),
+        "problems": ("What is wrong", report.problems), "text": ("In words", report.text),
         "epochs": ("Epochs", report.epochs), "recoveries": ("Recovered", report.recoveries),
         "graph": ("Job graph", report.graph), "operators": ("Operators", report.depth),
         "sizes": ("Sizes", report.depth), "channels": ("Channels", report.depth), "sources": ("Sources", report.depth),
@@ -179,7 +190,7 @@ def _spent(epoch: EpochLine) -> float:
     times = epoch.times
     if times is None:
         return 0.0
-    return (times.alignment or 0.0) + (times.sync or 0.0) + (times.async_ or 0.0) + (times.rest or 0.0)
+    return (times.alignment or 0.0) + (times.sync or 0.0) + (times.async_ or 0.0) + (times.other or 0.0)
 
 
 def _bar(epoch: EpochLine, longest: float) -> Markup | None:
@@ -202,8 +213,9 @@ def _of_depth(depth: Depth) -> dict[str, Grid | list[tuple[str, Grid]]]:
         Column("Logged", "number", lambda one: one.logged),
         Column("Skew", "times", lambda one: one.skew, "bytes of the largest task to the median"),
         *times,
-        Column("Shows", "number", lambda one: one.shown_rows, "rows that the epoch shows outside of the store", True),
-        Column("Bytes shown", "size", lambda one: one.shown_bytes, "", True),
+        Column("Shows", "number", lambda one: one.published_rows, "rows that the epoch shows outside of the store",
+               True),
+        Column("Bytes shown", "size", lambda one: one.published_bytes, "", True),
         Column("Left out", "number", lambda one: one.skipped, "records, since the job began", True),
         Column("Watermark (UTC)", "moment", lambda one: one.watermark, "how far event time has come", True),
     ), depth.operators)  # fmt: skip
@@ -227,25 +239,26 @@ def _of_depth(depth: Depth) -> dict[str, Grid | list[tuple[str, Grid]]]:
         Column("Largest", "text", _largest_piece),
         Column("Largest key", "text", lambda one: None if one.largest is None else
                _measured("{} ({})", one.largest[0], size(one.largest[1]))),
-        Column("Known by", "text", lambda one: one.how),
+        Column("Known by", "text", lambda one: one.method),
     ), depth.states, row=lambda one: (None, False, one.unknown))  # fmt: skip
     channels = grid("channels-table", (
         Column("From", "name", lambda one: one.source),
         Column("To", "name", lambda one: one.target),
-        Column("Goes back", "yes", lambda one: one.back),
+        Column("Goes back", "yes", lambda one: one.back_edge),
         Column("Channels", "number", lambda one: one.channels),
         Column("Sent", "number", lambda one: one.sent),
         Column("Received", "number", lambda one: one.received),
         Column("Logged", "number", lambda one: one.logged),
         Column("Sent − received = logged", "text", _kept),
-    ), depth.channels, row=lambda one: (None, one.kept is False, None))  # fmt: skip
+    ), depth.channels, row=lambda one: (None, one.consistent is False, None))  # fmt: skip
     uneven = grid("uneven-table", (
         Column("Channel", "name", lambda one: one.channel),
         Column("Sent", "number", lambda one: one.sent),
         Column("Received", "number", lambda one: one.received),
         Column("Logged", "number", lambda one: one.logged),
         Column("Lost or repeated", "number", lambda one: one.sent - one.received - one.logged),
-    ), depth.uneven, count=depth.uneven_count or 0, row=lambda one: (None, True, None))  # fmt: skip
+    ), depth.inconsistent_channels, count=depth.inconsistent_channels_count or 0,
+       row=lambda one: (None, True, None))  # fmt: skip
     positions = grid("positions-table", (
         Column("Task", "name", lambda one: one.task),
         Column("Split", "name", lambda one: one.split),
@@ -275,7 +288,7 @@ def _measured(form: str, text: str, amount: str) -> Markup:
 
 
 def _kept(channels: ChannelsLine) -> str | None:
-    return None if channels.kept is None else "holds" if channels.kept else "does not hold"
+    return None if channels.consistent is None else "yes" if channels.consistent else "no"
 
 
 def _growth(report: Report) -> Grid:

@@ -13,20 +13,22 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from abscli.pages.depth import OPERATORS
-from abscli.pages.facts import About, EpochLine, Graph, Report, State, Table
+from abscli.pages.facts import About, EpochLine, Graph, Report, Table
 from abscli.pages.graph import CHANGED, RESTARTS, Marks, graph_of, marked, marks_of, wrong_edges
 from abscli.pages.store_report import EPOCHS, QUICK, READ_ALL
-from abscli.pages.troubles import notes_of, standing, troubles_of, unchecked_of
+from abscli.pages.troubles import notes_of, troubles_of, unchecked_of
 from abscli.report.findings import Code, EpochReport, Finding, StoreReport
+from abscli.report.standing import State, standing
 from abscli.text.validate import Advice
-from formats.errors import FormatError, UnsupportedVersion
+from formats.errors import FormatError
 from formats.ids import AnyChannelId, ChannelId, EdgeId, HalfChannelId, TaskId, ends_of
 from formats.job.model import Topology
+from formats.version import check_version
 from formats.view import Status
 
 ROWS = 300
 """Rows of a table."""
-GRAPH_ALONE = "the job graph is not in the file, and its store is not here: these are the operators that it names"
+GRAPH_ALONE = "the job graph is not in the file, and no store was named (--store): these are the operators of the file"
 SAVED_BY = "`abs validate`, `abs diff` and `abs plan-recovery` write such files with -o json"
 """The hint for a file that is none of them."""
 
@@ -49,6 +51,7 @@ class SavedEpoch(msgspec.Struct, frozen=True):
     findings: tuple[SavedFinding, ...]
     unchecked: tuple[Code, ...]
     triggered: str | None = None
+    modified: str | None = None
     reason: str | None = None
     policy: str | None = None
     why_unchecked: dict[str, str] = {}
@@ -66,7 +69,7 @@ class SavedValidation(msgspec.Struct, frozen=True):
     findings: tuple[SavedFinding, ...]
     unchecked: tuple[Code, ...]
     restorable: tuple[int, ...]
-    unmet: tuple[str, ...] = ()
+    unsatisfied: tuple[str, ...] = ()
 
 
 class SavedEnd(msgspec.Struct, frozen=True):
@@ -124,9 +127,8 @@ def read_diff(document: Mapping[str, Any], path: str) -> SavedDiff:
 
 
 def _read(document: Mapping[str, Any], kind: type[S], path: str) -> S:
-    schema, version = document.get("schema"), document.get("version")
-    if not isinstance(version, str) or not version.startswith("1."):
-        raise UnsupportedVersion(f"{schema} of version {version!r}; this version of abs reads 1.x", path=path)
+    schema = document.get("schema")
+    check_version(document.get("version"), path=path, hint=f"make the file again: {SAVED_BY}")
     try:
         return msgspec.convert(document, kind)
     except msgspec.ValidationError as error:
@@ -137,7 +139,9 @@ def validation_report(saved: SavedValidation, around: Around) -> Report:
     """The report of a validation."""
     epochs = tuple(_epoch_report(epoch) for epoch in saved.epochs)
     report = StoreReport(epochs, tuple(map(_finding, saved.findings)), saved.unchecked, saved.restorable)
-    state, headline = standing(report, epochs[0].epoch if len(epochs) == 1 else None)
+    state, headline = standing(
+        report, epochs[0].epoch if len(epochs) == 1 else None, unit=around.advice.unit, quick=saved.quick
+    )
     troubles = troubles_of(report, saved.store, around.advice)
     lines = tuple(_line(epoch, report) for epoch in epochs[-EPOCHS:])
     marks, wrong = marks_of(report, lines), wrong_edges(report)
@@ -145,22 +149,22 @@ def validation_report(saved: SavedValidation, around: Around) -> Report:
     store = shlex.quote(saved.store)
     again = [f"abs validate {store}", f"abs report {store} --out report.html"]
     first = [trouble.command for trouble in troubles if trouble.command and not trouble.harmless][:1]
-    unmet = tuple(f"not met: {demand}" for demand in saved.unmet)
+    unsatisfied = tuple(f"not met: {demand}" for demand in saved.unsatisfied)
     return Report(
         about=About.VALIDATION,
         store=saved.store,
         format=saved.format,
         job=saved.job,
         epoch=None,
-        state=State.WRONG if unmet and state is State.WELL else state,
-        headline=headline,
+        state=State.DAMAGED if unsatisfied and state is State.OK else state,
+        summary=headline,
         checked=QUICK.partition(" (")[0] if saved.quick else READ_ALL,
         next=tuple(dict.fromkeys((*first, *again))),
-        troubles=troubles,
+        problems=troubles,
         unchecked=unchecked_of(
             report, {epoch.epoch: epoch.why_unchecked for epoch in saved.epochs}, quick=saved.quick
         ),
-        notes=(*unmet, *notes_of({epoch.epoch: epoch.notes for epoch in saved.epochs})),
+        notes=(*unsatisfied, *notes_of({epoch.epoch: epoch.notes for epoch in saved.epochs})),
         epochs=lines,
         epochs_count=len(epochs),
         latest_restorable=report.latest_restorable,
@@ -175,8 +179,8 @@ def diff_report(saved: SavedDiff, around: Around) -> Report:
     marks = {one.id: (CHANGED, _change_text(one)) for one in differ[:OPERATORS]}
     graph = _graph(around, marks)
     state, headline = {
-        True: (State.WELL, f"{left} and {right} are identical"),
-        False: (State.ATTENTION, f"{left} and {right} differ"),
+        True: (State.OK, f"{left} and {right} are identical"),
+        False: (State.WARNING, f"{left} and {right} differ"),
         None: (State.UNKNOWN, f"{left} and {right}: nothing differs that could be compared, and not all could be"),
     }[saved.identical]
     ends = [f"{shlex.quote(end.store)}@{end.epoch}" for end in (saved.left, saved.right)]
@@ -194,7 +198,7 @@ def diff_report(saved: SavedDiff, around: Around) -> Report:
         job=saved.left.job,
         epoch=saved.left.epoch,
         state=state,
-        headline=headline[0].upper() + headline[1:],
+        summary=headline[0].upper() + headline[1:],
         checked=None,
         next=(f"abs diff {ends[0]} {ends[1]} --rows", f"abs report {ends[1]} --out report.html"),
         graph=graph,
@@ -227,8 +231,8 @@ def plan_report(
         format=str(document["system"]),
         job=job,
         epoch=goes_back_to,
-        state=State.ATTENTION,
-        headline=f"{back}: {scope}",
+        state=State.WARNING,
+        summary=f"{back}: {scope}",
         checked=f"the plan holds while {_counted(len(document['relies_on']), 'file')} stay as they were",
         next=tuple(next),
         graph=graph,
@@ -302,7 +306,8 @@ def _counted(number: int, noun: str) -> str:
 def _epoch_report(saved: SavedEpoch) -> EpochReport:
     findings = tuple(map(_finding, saved.findings))
     return EpochReport(
-        saved.epoch, saved.verdict, findings, saved.unchecked, saved.triggered, saved.reason, saved.policy
+        saved.epoch, saved.verdict, findings, saved.unchecked, saved.triggered, saved.reason, saved.policy,
+        modified=saved.modified,
     )
 
 

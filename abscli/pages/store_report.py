@@ -9,8 +9,9 @@ from abscli.graph.backedges import back_edges
 from abscli.pages.depth import depth_of
 from abscli.pages.facts import About, Depth, EpochLine, Graph, Growth, Report, Times
 from abscli.pages.graph import graph_of, marks_of, wrong_edges
-from abscli.pages.troubles import notes_of, standing, troubles_of, unchecked_of
+from abscli.pages.troubles import notes_of, troubles_of, unchecked_of
 from abscli.report.findings import StoreReport
+from abscli.report.standing import standing
 from abscli.text.statistics import TrendPage
 from abscli.text.validate import Advice, Notes, Why
 from formats.job.model import Topology
@@ -68,7 +69,7 @@ class Gathered:
 def store_report(gathered: Gathered) -> Report:
     """The report of a store, or of the epoch that was named."""
     report, named = gathered.report, gathered.named
-    state, headline = standing(report, named)
+    state, headline = standing(report, named, unit=gathered.advice.unit, quick=gathered.quick)
     verdicts = {one.epoch: one.verdict for one in report.epochs}
     shown = [facts for facts in gathered.epochs if named in (None, facts.epoch)]
     lines = [_epoch(facts, verdicts.get(facts.epoch), gathered) for facts in shown[-EPOCHS:]]
@@ -86,10 +87,10 @@ def store_report(gathered: Gathered) -> Report:
         job=gathered.job,
         epoch=named,
         state=state,
-        headline=headline,
+        summary=headline,
         checked=QUICK if gathered.quick else READ_ALL,
         next=tuple(dict.fromkeys([*first[:1], *gathered.next])),
-        troubles=troubles,
+        problems=troubles,
         unchecked=unchecked_of(report, gathered.why, quick=gathered.quick),
         notes=(*gathered.unread, *notes_of(gathered.notes)),
         epochs=tuple(lines),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from abscli.pages.facts import Example, State, Trouble, Unchecked
+from abscli.pages.facts import Example, Trouble, Unchecked
 from abscli.planner.ranges import Ranges
 from abscli.report.findings import HARMLESS, Code, Finding, StoreReport
 from abscli.text.validate import MEANING, Advice, Why
@@ -78,48 +78,3 @@ def notes_of(notes: Mapping[int, Sequence[str]]) -> tuple[str, ...]:
         for text in texts:
             of.setdefault(text, []).append(epoch)
     return tuple(f"epoch{'s'[: len(of[text]) != 1]} {Ranges.of(of[text]).brief(SPANS)}: {text}" for text in of)
-
-
-def standing(report: StoreReport, epoch: int | None) -> tuple[State, str]:
-    """How a store stands, or one epoch of it, in a word and a sentence."""
-    if epoch is not None:
-        return _of_epoch(report, epoch)
-    newest = report.latest_restorable
-    broken = Ranges.of(one.epoch for one in report.epochs if one.verdict is Status.DAMAGED)
-    of_store = [finding for finding in report.findings if finding.code not in HARMLESS]
-    way = "No epoch can be restored" if newest is None else f"Epoch {newest} can be restored"
-    if of_store:
-        return State.WRONG, f"{way}: the store itself is damaged"
-    if broken:
-        which = f"epoch{'s'[: broken.count != 1]} {broken.brief(SPANS)} {'is' if broken.count == 1 else 'are'} damaged"
-        if newest is not None and all(number < newest for number in broken):
-            return State.WRONG, f"{way}; older {which}"
-        return State.WRONG, f"{way}: {which}" if newest is None else f"{way}, a newer one cannot: {which}"
-    if not report.epochs:
-        return State.UNKNOWN, "There are no epochs yet"
-    if newest is None and any(one.whole for one in report.epochs):
-        return State.UNKNOWN, "Of no epoch is it known that it can be restored"
-    if newest is None:
-        return State.WRONG, f"{way}: none is complete"
-    later = [one for one in report.epochs if one.epoch > newest]
-    if taken := [one for one in later if one.verdict is Status.IN_PROGRESS]:
-        return State.WELL, f"{way}; epoch {taken[-1].epoch} is being taken"
-    if later:
-        words = ", ".join(f"{one.epoch} is {one.verdict}" for one in later[:3])
-        more = f" and {len(later) - 3} more" if len(later) > 3 else ""
-        return State.ATTENTION, f"{way}; of the later ones {words}{more}"
-    return State.WELL, f"{way}: it is the newest"
-
-
-def _of_epoch(report: StoreReport, number: int) -> tuple[State, str]:
-    one = next((epoch for epoch in report.epochs if epoch.epoch == number), None)
-    if one is None:
-        return State.UNKNOWN, f"Epoch {number} was not checked"
-    if number in report.restorable:
-        return State.WELL, f"Epoch {number} can be restored"
-    if one.verdict is Status.COMPLETE:
-        return State.UNKNOWN, f"Epoch {number} is complete; that it can be restored is not known"
-    state = State.WELL if one.verdict is Status.IN_PROGRESS else State.WRONG
-    because = f": {one.reason}" if one.reason else ""
-    shown = "is being taken" if one.verdict is Status.IN_PROGRESS else f"is {one.verdict}"
-    return state, f"Epoch {number} {shown}{because}"

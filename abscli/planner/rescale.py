@@ -27,7 +27,7 @@ import msgspec
 from formats.ids import ChannelId, TaskId
 from formats.job.expand import neighbours
 from formats.job.model import Edge, Operator, Partition, Topology, key_group_range
-from formats.native.facts import LogFacts, PartFacts, StateFileFacts, header, with_version
+from formats.native.facts import LogFacts, PartFacts, StateFileFacts, header
 from formats.native.state.references import referred
 from formats.view import Position, Repeat
 from formats.watermark import lowest
@@ -199,7 +199,7 @@ def lifted(
         for index in range(op.parallelism):
             state, rows = _state(before, mine, op.parallelism, index)
             same = op.parallelism == before.parallelism
-            made.append(with_version(PartFacts(
+            made.append(PartFacts(
                 epoch=identity.epoch,
                 attempt=identity.attempt,
                 task_name=str(TaskId(op.id, index)),
@@ -241,7 +241,7 @@ def lifted(
                 watermark=mine[index].watermark if same else lowest(part.watermark for part in mine),
                 skipped=mine[index].skipped if same else sum(part.skipped for part in mine) if index == 0 else 0,
                 **header(PartFacts),
-            )))  # fmt: skip
+            ))  # fmt: skip
     return tuple(made)
 
 

@@ -23,36 +23,36 @@ Ends = tuple[str, str]
 class Fate(StrEnum):
     """What becomes of an operator.
 
-    gone: it owned nothing. unowned: it owned something that no operator would have. unusable: what it owned does not
-    fit the operator that would have it. contested: another operator of the epoch leads to the same one.
+    dropped: it owned nothing. orphaned: it owned something that no operator would have. incompatible: what it owned
+    does not fit the operator that would have it. conflict: another operator of the epoch leads to the same one.
     """
 
     KEPT = "kept"
     MOVED = "moved"
     REMOVED = "removed"
-    GONE = "gone"
+    DROPPED = "dropped"
     ADDED = "added"
-    UNOWNED = "unowned"
-    UNUSABLE = "unusable"
-    CONTESTED = "contested"
+    ORPHANED = "orphaned"
+    INCOMPATIBLE = "incompatible"
+    CONFLICT = "conflict"
 
 
-REFUSED = frozenset({Fate.UNOWNED, Fate.UNUSABLE, Fate.CONTESTED})
+REFUSED = frozenset({Fate.ORPHANED, Fate.INCOMPATIBLE, Fate.CONFLICT})
 
 
 class Becomes(NamedTuple):
     """One operator of the epoch, or one that is new.
 
     operator: its id in the epoch, that of the job for one that is added.
-    heir: the id under which it goes on; None if it does not.
-    why: what stands against it, of a fate in REFUSED.
+    successor: the id under which it goes on; None if it does not.
+    reason: what stands against it, of a fate in REFUSED.
     width: its tasks before and now, where it is that which stands against it.
     """
 
     operator: str
-    fate: Fate
-    heir: str | None
-    why: str | None = None
+    outcome: Fate
+    successor: str | None
+    reason: str | None = None
     width: tuple[int, int] | None = None
 
 
@@ -88,7 +88,8 @@ class Succession:
     @property
     def heirs(self) -> dict[str, str]:
         """The operators of the epoch that go on, and as which."""
-        return {row.operator: row.heir for row in self.operators if row.heir is not None and row.fate is not Fate.ADDED}
+        rows = [row for row in self.operators if row.outcome is not Fate.ADDED]
+        return {row.operator: row.successor for row in rows if row.successor is not None}
 
     @property
     def moved(self) -> dict[str, str]:
@@ -98,7 +99,7 @@ class Succession:
     @property
     def refused(self) -> tuple[Becomes, ...]:
         """The operators that stand against it."""
-        return tuple(row for row in self.operators if row.fate in REFUSED)
+        return tuple(row for row in self.operators if row.outcome in REFUSED)
 
     @property
     def stranded(self) -> tuple[Carried, ...]:
@@ -107,7 +108,7 @@ class Succession:
 
     def suggestion(self) -> str | None:
         """The lines that explain what is not explained, as they are to stand in the job file."""
-        unowned = [row.operator for row in self.operators if row.fate is Fate.UNOWNED]
+        unowned = [row.operator for row in self.operators if row.outcome is Fate.ORPHANED]
         if not unowned:
             return None
         moved = [move for move in self.lines.moved if move.before in unowned]
@@ -144,9 +145,9 @@ def succession(
             heirs.setdefault(heir, []).append(op.id)
     added = [op for op in new.operators if op.id not in heirs]
     rows = [_becomes(op, changes, after, heirs) for op in old.operators]
-    unowned = [op for op, row in zip(old.operators, rows, strict=True) if row.fate is Fate.UNOWNED]
+    unowned = [op for op, row in zip(old.operators, rows, strict=True) if row.outcome is Fate.ORPHANED]
     rows += [Becomes(op.id, Fate.ADDED, op.id) for op in added]
-    goes_on = {row.operator: row.heir for row in rows if row.heir is not None}
+    goes_on = {row.operator: row.successor for row in rows if row.successor is not None}
     generation = _tasks(old) != _tasks(new) or {_shape(e) for e in old.edges} != {_shape(e) for e in new.edges}
     # Where tasks and channels are the same, a log is read from its channel wherever the file declares the operator.
     edges = tuple(_carried(edge, new, goes_on, logged, back if generation else None) for edge in old.edges)
@@ -170,17 +171,17 @@ def _becomes(
         return Becomes(op.id, Fate.REMOVED, None)
     if heir not in after:
         if (noun := owns(op)) is None:
-            return Becomes(op.id, Fate.GONE, None)
-        return Becomes(op.id, Fate.UNOWNED, None, f"operator {op.id} is gone, and its {noun} would have no owner")
+            return Becomes(op.id, Fate.DROPPED, None)
+        return Becomes(op.id, Fate.ORPHANED, None, f"operator {op.id} is gone, and its {noun} would have no owner")
     if len(heirs[heir]) > 1:
         others = " and ".join(id for id in heirs[heir] if id != op.id)
-        return Becomes(op.id, Fate.CONTESTED, heir, f"operators {op.id} and {others} would both become {heir}")
+        return Becomes(op.id, Fate.CONFLICT, heir, f"operators {op.id} and {others} would both become {heir}")
     fate = Fate.KEPT if heir == op.id else Fate.MOVED
     if (difference := _difference(op, after[heir])) is not None:
         name = f"operator {op.id}" if fate is Fate.KEPT else f"operator {op.id}, which moves to {heir},"
         width = (op.parallelism, after[heir].parallelism) if difference.startswith("parallelism ") else None
         why = f"{name} has changed since the epoch was taken: {difference}"
-        return Becomes(op.id, Fate.UNUSABLE, heir, why, width)
+        return Becomes(op.id, Fate.INCOMPATIBLE, heir, why, width)
     return Becomes(op.id, fate, heir)
 
 

@@ -81,6 +81,8 @@ class Gossip(Knowledge):
                 raise ProtocolError(f"{size} bytes of schedules end within a head")
             number, life, length, saying = _HEAD.unpack_from(sayings, at)
             begin, at = at, at + _HEAD.size + length
+            if at > size:
+                raise ProtocolError(f"{size} bytes of schedules end within a saying of {length}")
             # Everything comes from every peer, and most is known: so look before anything is made of it. Who has heard
             # a saying has heard those before it, since all are passed on in the order in which they came.
             newest = heard.get(number)

@@ -22,7 +22,7 @@ Plain = dict[str, Any]
 Tell = Callable[[Plain], None]
 """Takes a line."""
 
-SCHEMA, VERSION = "abs.trace", "1.2"
+SCHEMA = "abs.trace"
 COORDINATOR = "coordinator"
 
 _task: Callable[[str], TaskId] = functools.lru_cache(maxsize=None)(TaskId.parse)
@@ -116,7 +116,7 @@ class TracedTask(Task):
             finished=finished, watermark=watermark,
         )  # fmt: skip
         self._line = _numbered(tell, str(name), life)
-        self._line(made={
+        self._line(created={
             "inputs": [str(channel) for channel in self.inputs],
             "outputs": [str(channel) for channel in self.outputs],
             "back": _texts(self.back),
@@ -127,7 +127,7 @@ class TracedTask(Task):
             "finished": finished,
             "watermark": watermark,
             "attempt": attempt,
-            "again": again,
+            "replaying": again,
         })  # fmt: skip
 
     def on(self, event: TaskEvent) -> list[TaskAction]:
@@ -137,7 +137,7 @@ class TracedTask(Task):
 
     def leave(self) -> None:
         """Its life ends as it should."""
-        self._line(left={"sent": _counts(self.sent), "received": _counts(self.received)})
+        self._line(final_counts={"sent": _counts(self.sent), "received": _counts(self.received)})
 
 
 class TracedCoordinator(Coordinator):
@@ -148,11 +148,11 @@ class TracedCoordinator(Coordinator):
         super().__init__(tasks, sources, **options)
         self._line = _numbered(tell, COORDINATOR, COORDINATOR)
         ended = _texts(options.get("ended", ()))
-        self._line(made={**options, "tasks": _texts(tasks), "sources": _texts(sources), "ended": ended})
+        self._line(created={**options, "tasks": _texts(tasks), "sources": _texts(sources), "ended": ended})
 
     def leave(self) -> None:
         """Its life ends as it should."""
-        self._line(left={})
+        self._line(final_counts={})
 
     def on(self, event: CoordinatorEvent) -> list[CoordinatorAction]:
         actions = super().on(event)
@@ -166,7 +166,7 @@ def _numbered(tell: Tell, at: str, life: str) -> Callable[..., None]:
     def line(**content: Any) -> None:
         nonlocal number
         number += 1
-        tell({"at": at, "life": life, "n": number, **content})
+        tell({"at": at, "instance": life, "sequence": number, **content})
 
     return line
 

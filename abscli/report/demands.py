@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from abscli.report.findings import StoreReport
+from abscli.report.findings import SinkVerdict, StoreReport
 
 
-def unmet(
+def unsatisfied(
     report: StoreReport,
     *,
     epoch: int | None = None,
@@ -37,6 +37,12 @@ def unmet(
     if strict and report.all_findings and not demands:
         count = len(report.all_findings)
         demands.append(f"--strict: {count} finding{'s'[: count != 1]}")
+    if strict:
+        demands += [
+            f"--strict: the target of sink {sink.sink} could not be checked: {sink.reason}"
+            for sink in report.sinks
+            if sink.verdict is SinkVerdict.UNKNOWN
+        ]
     if min_epochs is not None and len(report.restorable) < min_epochs:
         demands.append(f"--min-epochs {min_epochs}: {len(report.restorable)} can be restored")
     if max_age is not None and (old := _age(report, now)) > max_age:
@@ -45,10 +51,13 @@ def unmet(
 
 
 def _age(report: StoreReport, now: datetime | None) -> float:
-    """Seconds since the newest restorable epoch was triggered; infinite if there is none, or its time is no time."""
+    """Seconds since the newest restorable epoch was triggered, or its file modified.
+
+    Infinite if there is no such epoch, or if its time cannot be read.
+    """
     newest = next((r for r in reversed(report.epochs) if r.epoch == report.latest_restorable), None)
     try:
-        triggered = datetime.fromisoformat(newest.triggered or "") if newest else None
+        triggered = datetime.fromisoformat(newest.triggered or newest.modified or "") if newest else None
         return ((now or datetime.now(UTC)) - triggered).total_seconds() if triggered else float("inf")
     except (ValueError, TypeError):
         return float("inf")

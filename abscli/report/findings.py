@@ -64,6 +64,7 @@ class EpochReport(msgspec.Struct, frozen=True):
 
     unchecked: what could not be, or was not to be, checked; it has not passed.
     triggered: RFC 3339, None if unknown.
+    modified: modification time of the file that describes the epoch, where `triggered` is not recorded.
     reason: why it was aborted.
     repeats: what comes twice when it is restored, which is no finding: at-least-once means that; None if unknown.
     """
@@ -76,11 +77,44 @@ class EpochReport(msgspec.Struct, frozen=True):
     reason: str | None = None
     policy: str | None = None
     repeats: tuple[Repeat, ...] | None = None
+    modified: str | None = None
 
     @property
     def whole(self) -> bool:
         """Complete, and nothing found that takes from it."""
         return self.verdict is Status.COMPLETE
+
+
+class SinkVerdict(StrEnum):
+    """How the target of a sink compares with the rows that the epochs of a store name.
+
+    EXACT: every row that the checked epochs name is committed, and no commit is from outside the job's history.
+    PENDING: rows are stored or prepared, and the next run delivers them.
+    INCOMPLETE: rows that an epoch names are missing in the target.
+    FOREIGN: the target has commits from outside the job's history.
+    UNKNOWN: the user named the target, and it could not be asked.
+    UNCHECKED: the user did not name the target.
+    """
+
+    EXACT = "exact"
+    PENDING = "pending"
+    INCOMPLETE = "incomplete"
+    FOREIGN = "foreign"
+    UNKNOWN = "unknown"
+    UNCHECKED = "unchecked"
+
+
+class SinkReport(msgspec.Struct, frozen=True):
+    """The verdict on the target of one sink.
+
+    target: as the user's job file names it; None if no job file names it.
+    reason: why it is unknown or unchecked; None for any other verdict.
+    """
+
+    sink: str
+    target: str | None
+    verdict: SinkVerdict
+    reason: str | None = None
 
 
 class StoreReport(msgspec.Struct, frozen=True):
@@ -89,12 +123,14 @@ class StoreReport(msgspec.Struct, frozen=True):
     findings: of no epoch.
     restorable: whole epochs, ascending, whose positions hold along the whole chain of parents, none when the
     store's own facts are lost.
+    sinks: the sinks of the job, by id; empty for a system whose sinks are not checked.
     """
 
     epochs: tuple[EpochReport, ...]
     findings: tuple[Finding, ...]
     unchecked: tuple[Code, ...]
     restorable: tuple[int, ...]
+    sinks: tuple[SinkReport, ...] = ()
 
     @property
     def latest_restorable(self) -> int | None:

@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 
-VERSION = "1.0"
+from formats.version import FORMAT_VERSION
 
 
 class Verdict(StrEnum):
     """What a check comes to; scripts rely on these words."""
 
-    GOOD = "good"
+    OK = "ok"
     WARNING = "warning"
     PROBLEM = "problem"
     UNKNOWN = "unknown"
@@ -34,7 +34,7 @@ class Check(msgspec.Struct, frozen=True):
     hint: str | None = None
 
 
-def is_well(checks: Sequence[Check]) -> bool:
+def is_healthy(checks: Sequence[Check]) -> bool:
     """Whether no check has come to a problem; what could not be checked is none."""
     return all(check.verdict is not Verdict.PROBLEM for check in checks)
 
@@ -43,8 +43,8 @@ def to_json(checks: Sequence[Check], store: str | None) -> dict[str, Any]:
     """`abs.doctor`."""
     return {
         "schema": "abs.doctor",
-        "version": VERSION,
+        "version": FORMAT_VERSION,
         "store": store,
-        "well": is_well(checks),
+        "healthy": is_healthy(checks),
         "checks": [msgspec.to_builtins(check) for check in checks],
     }

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -15,6 +13,7 @@ from abscli.protocol.policy import Policy
 from abscli.sim.model import Model
 from abscli.sim.scheduler import Outcome, run
 from abscli.sim.world import Limits
+from formats.parallel import process_pool
 
 CHUNK = 100
 """Runs that a process makes before it reports; fewer than this are made without another process."""
@@ -106,7 +105,7 @@ def campaign(
             if total.failed is not None:
                 return
         return
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+    with process_pool(workers) as pool:
         futures = [pool.submit(_some, model, policy, failures, chunk, batch, of_workers) for chunk in chunks]
         for future in futures:
             total.add(future.result())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 
 from abscli.protocol.policy import Policy
@@ -17,6 +16,7 @@ from abscli.sim.recorder import diagram
 from abscli.sim.replay import shortest
 from abscli.sim.scheduler import run
 from abscli.sim.world import Limits, Step
+from formats.parallel import process_pool
 
 BATCH = 3
 
@@ -118,7 +118,7 @@ def every_interleaving(
     wanted = [Failures.FULL, Failures.PARTIAL] if failures is Failures.ANY else [failures]
     jobs = [(policy, kind, scope(kind, workers=workers)) for policy in policies for kind in wanted]
     rows, finding = [], None
-    with ProcessPoolExecutor(None, multiprocessing.get_context("spawn")) as pool:
+    with process_pool() as pool:
         searches = [pool.submit(_search, model, policy, limits, most) for policy, _, limits in jobs]
         for number, ((policy, kind, limits), search) in enumerate(zip(jobs, searches, strict=True)):
             show(f"{number} of {len(jobs)} searches done; {policy}, failures: {kind}")

@@ -40,22 +40,23 @@ from abscli.protocol.events import (
 )
 from abscli.protocol.policy import Policy
 from abscli.protocol.task import Task
-from abscli.protocol.trace import COORDINATOR, VERSION, Plain, coordinator_of, parsed, plain, task_of
+from abscli.protocol.trace import COORDINATOR, Plain, coordinator_of, parsed, plain, task_of
 from abscli.sim.model import Model, Record
 from abscli.sim.properties import Violation, check_cut, check_open, check_parts, check_reveal
 from abscli.sim.repeats import Repeats
 from abscli.sim.situations import Situation, is_unread, of_coordinator, of_task
 from abscli.sim.task import Part
-from formats.errors import FormatError, UnsupportedVersion
+from formats.errors import FormatError
 from formats.ids import ChannelId, TaskId
 from formats.job.model import Topology
+from formats.version import check_version
 
 
 class Head(msgspec.Struct, frozen=True):
     """The first line of an attempt.
 
     parent: the epoch that it goes on from; logged: records in its logs.
-    begins: a generation begins with that epoch.
+    new_generation: a generation begins with that epoch.
     """
 
     schema: str
@@ -66,26 +67,26 @@ class Head(msgspec.Struct, frozen=True):
     attempt: int
     parent: int
     logged: int
-    begins: bool
+    new_generation: bool
 
 
 class Line(msgspec.Struct, frozen=True):
     """A line of a machine; one of made, event, left is there.
 
     at: the task, or `coordinator`.
-    life: of the machine.
-    n: of the line in this life, from 0.
-    made: what it was made with.
-    left: what it had counted at its end.
+    instance: of the machine.
+    sequence: of the line in this life, from 0.
+    created: what it was made with.
+    final_counts: what it had counted at its end.
     """
 
     at: str
-    life: str
-    n: int
-    made: Plain | None = None
+    instance: str
+    sequence: int
+    created: Plain | None = None
     event: list[Any] | None = None
     actions: list[Any] = []
-    left: Plain | None = None
+    final_counts: Plain | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,14 +216,13 @@ def check_trace(lines: Iterable[bytes], path: str = "trace") -> Checked:
                 if section is not None:
                     section.end()
                 head = msgspec.json.decode(line, type=Head)
-                if head.version.partition(".")[0] != VERSION.partition(".")[0]:
-                    raise UnsupportedVersion(f"is a trace of version {head.version}", path=path, hint="use a newer abs")
+                check_version(head.version, path=path, hint="record the trace again with `abs run --trace FILE`")
                 section = _Attempt(head, checked, disagreements)
             elif section is None:
                 raise _no_trace("it begins with no attempt", path)
             else:
                 section.take(number, msgspec.json.decode(line, type=Line))
-        except (msgspec.MsgspecError, RecursionError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             if section is None:
                 raise _no_trace(str(error), path) from None
             disagreements.append(Disagreement(number, "", "line", f"is no line of a trace: {error}"))
@@ -282,20 +282,20 @@ class _Attempt:
         checked.job = head.job
         checked.attempts += 1
         checked.situations[Situation.RESTORED] += bool(head.logged)
-        checked.situations[Situation.GENERATION] += bool(head.logged and head.begins)
+        checked.situations[Situation.GENERATION] += bool(head.logged and head.new_generation)
 
     def take(self, number: int, line: Line) -> None:
         """The next line."""
-        life = self._lives.get(line.life)
+        life = self._lives.get(line.instance)
         if life is not None and life.over:
             return
         try:
             if life is None:
                 self._begin(line)
-            elif line.n != life.n + 1:
-                raise Disagrees("line", f"line {line.n} of {line.at} comes after its line {life.n}")
+            elif line.sequence != life.n + 1:
+                raise Disagrees("line", f"line {line.sequence} of {line.at} comes after its line {life.n}")
             else:
-                life.n = line.n
+                life.n = line.sequence
                 self._go_on(number, line, life)
         except Violation as violation:
             self._disagree(number, line, violation.rule, str(violation).partition(": ")[2])
@@ -308,31 +308,31 @@ class _Attempt:
 
     def _disagree(self, number: int, line: Line, rule: str, message: str) -> None:
         self._disagreements.append(Disagreement(number, line.at, rule, message))
-        if line.life in self._lives:
-            self._lives[line.life].over = True  # what comes after follows from it
+        if line.instance in self._lives:
+            self._lives[line.instance].over = True  # what comes after follows from it
 
     def _begin(self, line: Line) -> None:
-        if line.made is None or line.n:
-            raise Disagrees("line", f"{line.at} begins with its line {line.n}, which does not say how it was made")
+        if line.created is None or line.sequence:
+            raise Disagrees("line", f"{line.at} begins with line {line.sequence}, without how it was made")
         self._checked.machines += 1
         if line.at == COORDINATOR:
-            self._most = line.made.get("max_concurrent", 1)
-            self._lives[line.life] = _Life(coordinator_of(line.made))
+            self._most = line.created.get("max_concurrent", 1)
+            self._lives[line.instance] = _Life(coordinator_of(line.created))
         else:
-            again = bool(line.made.get("again"))
-            self._lives[line.life] = _Life(task_of(line.at, line.made), line.made["attempt"], again)
+            again = bool(line.created.get("replaying"))
+            self._lives[line.instance] = _Life(task_of(line.at, line.created), line.created["attempt"], again)
 
     def _go_on(self, number: int, line: Line, life: _Life) -> None:
         machine = life.machine
-        if line.left is not None:
+        if line.final_counts is not None:
             life.left = life.over = True
             if not isinstance(machine, Task):
                 return
             self._copied(machine, life)
             for name, counts in (("sent", machine.sent), ("received", machine.received)):
                 own = {str(channel): count for channel, count in counts.items()}
-                if line.left.get(name) != own:
-                    raise Disagrees("counters", f"{name} {line.left.get(name)} at its end; {own} by its steps")
+                if line.final_counts.get(name) != own:
+                    raise Disagrees("counters", f"{name} {line.final_counts.get(name)} at its end; {own} by its steps")
             return
         if line.event is None:
             raise Disagrees("line", "says neither what it was told nor what it had counted")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from abscli.diff.state import Pair, Side
     from abscli.report.findings import StoreReport
     from abscli.stores.drills import Drilled
-    from abscli.stores.recovery import Recovery, RestoreRequest, Watcher
+    from abscli.stores.recovery import JobFile, Recovery, RestoreRequest, Watcher
     from abscli.stores.removal import Collected, RemovalRequest
     from abscli.stores.tags import Tags
     from abscli.text.inspect_page import EpochPage, StorePage
@@ -57,6 +57,8 @@ class Words:
     """What is there if a store is."""
     graph: str = "Job graph"
     """What `compare` is about, as a heading."""
+    epoch: str = "epoch"
+    """The system's own word for an epoch."""
     lost_input: str = "a restart fails, or goes on without those records"
     """What it makes of records that come next and are gone."""
 
@@ -192,7 +194,7 @@ class System(Protocol):
     """Of its format: `--format`, and `format` in JSON."""
     words: Words
     options: frozenset[str] = frozenset()
-    """The options of commands that mean something here: those of `ReadOptions`, and `deep`, `engine`, `uids`."""
+    """The options of commands that mean something here: those of `ReadOptions`, and `deep`, `engine`, `job`, `uids`."""
     inside: tuple[str, ...] = ()
     """Files by which people name the store that they lie in."""
 
@@ -209,12 +211,14 @@ class System(Protocol):
 
     def check(
         self, storage: Storage, epoch: int | str | None, *, quick: bool, progress: Progress,
-        options: ReadOptions = NOTHING, visit: Visit = unvisited,
+        options: ReadOptions = NOTHING, visit: Visit = unvisited, job: JobFile | None = None,
     ) -> Checked:  # fmt: skip
         """Checks one epoch, the newest complete one (`latest`) or the whole store (None): of a storage, for what cannot
         be opened is checked, too. Raises NotFound, UnsupportedVersion; what is damaged is a finding.
 
         visit: called with the store and each epoch, ascending, while what the check has read of it is at hand.
+        job: the job file that the user named, whose targets are asked; without one nothing outside the store is. Only
+        a system with the option `job` is given one.
         """
 
     def recovery(self) -> Recovery[Any, Any, Any]:
@@ -295,7 +299,7 @@ class System(Protocol):
         """What `abs inspect` shows of a store."""
         from abscli.text.inspect import store_text
 
-        return store_text(page, heading=self.words.store, width=width, ascii=ascii)
+        return store_text(page, heading=self.words.store, unit=self.words.epoch, width=width, ascii=ascii)
 
     def epoch_text(self, page: EpochPage, *, width: int, ascii: bool) -> str:
         """What `abs inspect` shows of an epoch."""
@@ -313,11 +317,11 @@ class System(Protocol):
         """What restarted while the job ran, as far as the store tells, a line each, the newest last."""
         return []
 
-    def advice(self) -> Advice:
-        """What findings mean here, and what to type about them."""
+    def advice(self, job: str | None = None) -> Advice:
+        """What findings mean here, and what to type about them. job: the job file that the user named."""
         from abscli.text.validate import Advice
 
-        return Advice(self.words.store)
+        return Advice(self.words.store, unit=self.words.epoch)
 
     def leftovers(self, storage: Storage, path: str, report: StoreReport) -> Leftovers | None:
         """What is known of files that nothing refers to; None if there are none."""

@@ -127,6 +127,13 @@ def _job(name: str, system: System, storage: Storage, view: CheckpointStore, rep
                view.only is not None)  # fmt: skip
 
 
+def newest_verified(job: Job) -> Restorable | NoPlan:
+    """Return the newest epoch of a job from which it can be started, after reading every file that epochs refer to."""
+    storage = open_storage(job.path)
+    report = job.system.check(storage, None, quick=False, progress=_unseen).report
+    return newest_restorable(job.system, job.system.open(storage, NOTHING), report)
+
+
 def newest_restorable(system: System, view: CheckpointStore, report: StoreReport) -> Restorable | NoPlan:
     """The newest epoch of a report from which a job can be started where it lies. report: a quick check is enough."""
     skipped: list[tuple[int, str]] = []
@@ -140,7 +147,7 @@ def newest_restorable(system: System, view: CheckpointStore, report: StoreReport
             skipped.append((one.epoch, obstacle))
             continue
         facts = next((row for row in view.epochs() if row.epoch == one.epoch), None)
-        written = one.triggered or (facts.triggered if facts else None)
+        written = one.triggered or one.modified or (facts.triggered if facts else None)
         size = facts.state_bytes if facts else None
         return Restorable(one.epoch, system.start_path(view, one.epoch), written, size)
     why = reasons("epoch", skipped) or "it has none"

@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 
 from abscli.text.columns import counted, wrapped
-
-VERSION = "1.0"
+from formats.version import FORMAT_VERSION
 
 
 class Compared(msgspec.Struct, frozen=True):
@@ -90,4 +89,4 @@ def to_json(drilled: Drilled) -> dict[str, Any]:
     """`abs.drill`."""
     result: dict[str, Any] = msgspec.to_builtins(drilled)
     result["passed_over"] = [{"epoch": n, "reason": why} for n, why in sorted(drilled.passed_over.items())]
-    return {"schema": "abs.drill", "version": VERSION, **result, "elapsed": round(drilled.elapsed, 3)}
+    return {"schema": "abs.drill", "version": FORMAT_VERSION, **result, "elapsed": round(drilled.elapsed, 3)}

@@ -11,7 +11,7 @@ import msgspec
 
 from abscli.report.findings import Code, Finding, StoreReport
 from abscli.stores.recovery import BadOption
-from formats.brokers import BadSetting, Brokers, NoClient
+from formats.brokers import BadSetting, Brokers
 from formats.brokers import settings as read_settings
 from formats.errors import FormatError, Unreachable
 from formats.ids import TaskId
@@ -28,12 +28,11 @@ def ask(broker: str, topics: Collection[str], config: Mapping[str, str]) -> Topi
     """The oldest record and the end of every partition of these topics; a topic that is not there has none.
 
     broker: HOST:PORT, several with commas between; config: further settings of librdkafka, such as `sasl.username`.
-    Unreachable if it does not answer, BadOption where the package is not there or a setting does not hold.
+    Raises Unreachable if the broker does not answer, MissingPackage without confluent-kafka, BadOption for a setting
+    that is invalid.
     """
     try:
         return Brokers(broker, config).topics(topics)
-    except NoClient as error:
-        raise BadOption("--broker", f"a broker is asked by the package confluent-kafka: {error}") from None
     except BadSetting as error:
         raise BadOption("--broker-config", str(error)) from None
     except Unreachable as error:

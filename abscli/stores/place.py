@@ -45,10 +45,10 @@ def place_checks(path: str, *, read_only: bool = False) -> Iterator[Check]:
     name = None
     try:
         name = recognise(storage).name
-        yield Check("store", Verdict.GOOD, f"{path}, a store of {name}")
+        yield Check("store", Verdict.OK, f"{path}, a store of {name}")
     except NotFound:
         if empty:
-            yield Check("store", Verdict.GOOD, f"{path} is empty: 'abs run' begins a store there")
+            yield Check("store", Verdict.OK, f"{path} is empty: 'abs run' begins a store there")
         else:
             hint = "is this the folder of a store? 'abs inspect' names those nearby"
             yield Check("store", Verdict.WARNING, f"{path} has files, and is no store", hint)
@@ -79,7 +79,7 @@ def _not_there(path: str) -> Iterator[Check]:
         message = f"{path} is not there, and nothing can be made in {above}"
         yield Check("store", Verdict.PROBLEM, message, f"chown or chmod {above}, or name a folder elsewhere")
         return
-    yield Check("store", Verdict.GOOD, f"{path} is not there yet: 'abs run' makes it")
+    yield Check("store", Verdict.OK, f"{path} is not there yet: 'abs run' makes it")
     yield _room(above)
 
 
@@ -97,7 +97,7 @@ def _permissions(path: str, *, writes: bool) -> Check:
         hint = "let one user run all jobs and commands of a store"
         message = f"{foreign[0]} belongs to user {foreign[1]}, this is user {os.geteuid()}"
         return Check("permissions", Verdict.WARNING, message, hint)
-    return Check("permissions", Verdict.GOOD, "it can be read" + (" and written" if writes else ""))
+    return Check("permissions", Verdict.OK, "it can be read" + (" and written" if writes else ""))
 
 
 def _owned(path: str) -> Iterator[tuple[str, int]]:
@@ -118,7 +118,7 @@ def _room(path: str) -> Check:
         return Check("room", Verdict.PROBLEM, message, hint)
     if room.f_files and room.f_favail < FEW_FILES:
         return Check("room", Verdict.WARNING, f"{message}, and room for {room.f_favail:,} more files", hint)
-    return Check("room", Verdict.WARNING if free < LITTLE_ROOM else Verdict.GOOD, message,
+    return Check("room", Verdict.WARNING if free < LITTLE_ROOM else Verdict.OK, message,
                  hint if free < LITTLE_ROOM else None)  # fmt: skip
 
 
@@ -133,7 +133,7 @@ def _create_only(storage: LocalStorage | ServedStorage) -> Check:
     except (FormatError, OSError) as error:
         return _failed("create-only", error)
     took = (time.monotonic() - began) * 1000
-    return Check("create-only", Verdict.GOOD, f"a name is created once ({took:.0f} ms to try it)")
+    return Check("create-only", Verdict.OK, f"a name is created once ({took:.0f} ms to try it)")
 
 
 def _clock(storage: LocalStorage | ServedStorage) -> Check:
@@ -157,7 +157,7 @@ def _clock(storage: LocalStorage | ServedStorage) -> Check:
         side = "behind" if written < before else "ahead of"
         hint = "set both by NTP (timedatectl); ages of epochs and signatures of requests go by clocks"
         return Check("clock", Verdict.WARNING, f"the clock of the place is {skew:.0f} s {side} this one", hint)
-    return Check("clock", Verdict.GOOD, "goes as this one does")
+    return Check("clock", Verdict.OK, "goes as this one does")
 
 
 def _written(storage: Storage, path: str) -> float | None:

@@ -7,7 +7,7 @@ words, and `recovery` is the object that commands work with; `System.recovery` g
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -106,6 +106,13 @@ class JobFile:
     topology: Topology
     changes: Changes
 
+    @classmethod
+    def read(cls, path: str) -> JobFile:
+        """Read the file; a file of Python is imported. Raises BadFile, UnsupportedVersion, FormatError."""
+        from abscli.jobs.files import job_directory, read_job
+
+        return cls(path, job_directory(path), *read_job(path))
+
 
 @dataclass(frozen=True, slots=True)
 class RestoreRequest:
@@ -114,7 +121,7 @@ class RestoreRequest:
     to: where the copy, or the restored epoch, goes.
     sink_to: where the log of a Spark file sink goes.
     job: code and places of the job, where one is run.
-    engine, master, policy, until, state_memory, accept_missing, insecure: how it is run.
+    engine, master, policy, until, state_memory, take_ownership, accept_missing, insecure: how it is run.
     context: a SparkContext to run it on, in place of one at `master`.
     """
 
@@ -126,9 +133,43 @@ class RestoreRequest:
     policy: str | None = None
     until: str = "drained"
     state_memory: int | None = None
+    take_ownership: bool = False
     accept_missing: bool = False
     insecure: bool = False
     context: Any = None
+
+
+def restore_command(plan: Plan[Any], plan_file: str) -> str:
+    """Return the beginning of the command that carries a plan out.
+
+    A plan may come from anybody, so a host that it names is contacted only if the user names the store, too.
+    """
+    stores = "".join(f" --store {shlex.quote(place)}" for place in remote_places(plan))
+    return f"abs restore {shlex.quote(plan_file)}{stores}"
+
+
+def remote_places(plan: Plan[Any]) -> list[str]:
+    """Return the places on other hosts that a plan reads: its store, and where it looks for moved files."""
+    moved = [pair.partition("=")[2] for pair in plan.read.path_map]
+    places = [plan.store or "", *plan.read.search, *moved]
+    return list(dict.fromkeys(place for place in places if "://" in place and not place.startswith("file:")))
+
+
+def check_named(plan: Plan[Any], stores: Sequence[str]) -> None:
+    """Check that the user names every place on another host that a plan reads, and no other store. Raises BadOption.
+
+    stores: as the user names them.
+    """
+    from formats.storage import absolute
+
+    named = {absolute(store) for store in stores}
+    places = remote_places(plan)
+    if missing := [place for place in places if absolute(place) not in named]:
+        options = " ".join(f"--store {shlex.quote(place)}" for place in missing)
+        message = f"the plan reads {', '.join(missing)}, which is contacted only if you name it: {options}"
+        raise BadOption("--store", message)
+    if other := named - {absolute(place) for place in places} - {plan.store}:
+        raise BadOption("--store", f"the plan is of {plan.store}, not of {', '.join(sorted(other))}")
 
 
 S = TypeVar("S", bound=CheckpointStore, contravariant=True)
@@ -184,7 +225,7 @@ class Recovery(Protocol[S, B, R]):
         """What to type next, once the plan has been looked at; nothing for one from a graph alone."""
         if plan.store is None:
             return []
-        carried_out = f"abs restore {shlex.quote(plan_file)} {'--job JOB' if self.runs_job else '--to NEW_DIRECTORY'}"
+        carried_out = f"{restore_command(plan, plan_file)} {'--job JOB' if self.runs_job else '--to NEW_DIRECTORY'}"
         return [f"{carried_out} --dry-run", carried_out]
 
     def restored_text(self, plan: Plan[B], restored: R, request: RestoreRequest, *, width: int) -> str:

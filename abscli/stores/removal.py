@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from abscli.planner.retention import Retention
+from abscli.stores.recovery import JobFile
 from formats.view import Status
 
 
@@ -22,6 +23,7 @@ class RemovalRequest:
     search: further directories whose checkpoints may refer to files here.
     remove: whether to do it.
     show: called with what is being done.
+    job: the job file that names the sinks whose leftovers are removed, too; None leaves these alone.
     """
 
     keep: Retention | None
@@ -31,6 +33,7 @@ class RemovalRequest:
     search: tuple[str, ...]
     remove: bool
     show: Callable[[str], None]
+    job: JobFile | None = None
 
 
 class EpochRemoval(msgspec.Struct, frozen=True):
@@ -40,7 +43,7 @@ class EpochRemoval(msgspec.Struct, frozen=True):
     reason: why it goes, in words.
     bytes: of the files that go with it.
     files: how many go with it.
-    spared: how many of its files stay for epochs that are kept.
+    files_kept: how many of its files stay for epochs that are kept.
     """
 
     epoch: int
@@ -49,7 +52,7 @@ class EpochRemoval(msgspec.Struct, frozen=True):
     reason: str
     bytes: int
     files: int
-    spared: int
+    files_kept: int
 
 
 class OrphanFile(msgspec.Struct, frozen=True):
@@ -57,7 +60,7 @@ class OrphanFile(msgspec.Struct, frozen=True):
 
     age: seconds since it was written.
     reason: why nothing refers to it, in words.
-    goes: False while it is younger than the age guard, or its job may be alive.
+    removable: False while it is younger than the age guard, or its job may be alive.
     job: whose it is, where the store has several.
     """
 
@@ -65,28 +68,28 @@ class OrphanFile(msgspec.Struct, frozen=True):
     bytes: int
     age: float
     reason: str
-    goes: bool
+    removable: bool
     job: str | None = None
 
 
 class JobSeen(msgspec.Struct, frozen=True):
     """A job of another engine, as far as its files tell.
 
-    silent: seconds since anything was written.
-    guard: seconds that it has to be silent for its orphans to go.
+    inactive: seconds since anything was written.
+    min_inactive: seconds that it has to be silent for its orphans to go.
     alive: why it may be alive, in words; None if it counts as dead.
     orphans: files that nothing refers to.
     bytes: of these.
-    going: how many of them go.
+    removable: how many of them go.
     """
 
     name: str
-    silent: float
-    guard: float
+    inactive: float
+    min_inactive: float
     alive: str | None
     orphans: int
     bytes: int
-    going: int
+    removable: int
 
 
 class Removal(msgspec.Struct, frozen=True):
@@ -99,7 +102,7 @@ class Removal(msgspec.Struct, frozen=True):
     unknown: why nothing goes, where it is not known what is needed.
     reasons: by epoch that stays for a rule or a tag, for which, in words.
     tags: paths of those that go with their epochs.
-    uploads_unknown: why it is not known which uploads to sinks nobody will complete, of which none go then.
+    sinks_unknown: why it is not known which uploads and prepared transactions of sinks nobody will finish; those stay.
     """
 
     epochs: tuple[EpochRemoval, ...]
@@ -111,12 +114,12 @@ class Removal(msgspec.Struct, frozen=True):
     unknown: str | None = None
     reasons: dict[int, tuple[str, ...]] = {}
     tags: tuple[str, ...] = ()
-    uploads_unknown: str | None = None
+    sinks_unknown: str | None = None
 
     @property
     def bytes(self) -> int:
         """How many are free once all of it has gone."""
-        return sum(epoch.bytes for epoch in self.epochs) + sum(file.bytes for file in self.orphans if file.goes)
+        return sum(epoch.bytes for epoch in self.epochs) + sum(file.bytes for file in self.orphans if file.removable)
 
 
 class Collected(msgspec.Struct, frozen=True):

@@ -8,9 +8,8 @@ from typing import Any, Protocol
 import msgspec
 
 from abscli.text.columns import UNKNOWN, columns, marked, moment, size, wrapped
+from formats.version import FORMAT_VERSION
 from formats.view import Status
-
-VERSION = "1.0"
 
 
 class Tag(msgspec.Struct, frozen=True):
@@ -75,7 +74,7 @@ def to_json(
 ) -> dict[str, Any]:
     """`abs.tags`. added: the tag that is new; removed: epochs that have lost one."""
     return {
-        "schema": "abs.tags", "version": VERSION, "store": store, "job": job, "tags": msgspec.to_builtins(tags),
+        "schema": "abs.tags", "version": FORMAT_VERSION, "store": store, "job": job, "tags": msgspec.to_builtins(tags),
         "added": added, "removed": list(removed),
     }  # fmt: skip
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from typing import Any, Protocol
 
 from abscli.stores.base import Orphans
 from abscli.stores.directory import Job
 from abscli.text.columns import UNKNOWN, columns, moment, not_shown, number, seconds, size, wrapped
 from formats.storage import top_folder
+from formats.timestamps import unix_time
+from formats.version import FORMAT_VERSION
 from formats.view import total
-
-VERSION = "1.0"
 
 
 class Start(Protocol):
@@ -37,9 +36,8 @@ NAMED = 100
 
 def age(written: str | None, now: float | None = None) -> float | None:
     """Seconds since a time, RFC 3339; None if it is not known. A time to come is none."""
-    try:
-        then = datetime.fromisoformat(written or "").timestamp()
-    except ValueError:
+    then = unix_time(written)
+    if then is None:
         return None
     return max(0.0, round((time.time() if now is None else now) - then, 3))
 
@@ -104,7 +102,8 @@ def by_folder(orphans: Orphans) -> dict[str, tuple[int, int | None]]:
 
 def to_json(path: str, jobs: Sequence[Job], *, now: float | None = None) -> dict[str, Any]:
     """`abs.jobs`."""
-    return {"schema": "abs.jobs", "version": VERSION, "directory": path, "jobs": [_job(job, now) for job in jobs]}
+    rows = [_job(job, now) for job in jobs]
+    return {"schema": "abs.jobs", "version": FORMAT_VERSION, "directory": path, "jobs": rows}
 
 
 def items(result: dict[str, Any]) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
@@ -122,7 +121,7 @@ def _job(job: Job, now: float | None) -> dict[str, Any]:
         "job": job.job,
         "epochs": job.epochs,
         "latest_restorable": None if job.newest is None else start_json(job.newest, now),
-        "why": job.why or None,
+        "reason": job.why or None,
         "files": job.files,
         "bytes": job.bytes,
         "orphans": None
@@ -149,14 +148,15 @@ def start_json(start: Start, now: float | None = None) -> dict[str, Any]:
     }
 
 
-def latest_json(store: str, start: Start) -> dict[str, Any]:
-    """`abs.restorable`: what `--latest-restorable` says."""
-    return {"schema": "abs.restorable", "version": VERSION, "store": store, **start_json(start)}
+def latest_json(store: str, start: Start, *, verified: bool) -> dict[str, Any]:
+    """Return `abs.restorable`, the answer to `--latest-restorable`. verified: every file was read."""
+    facts = {"store": store, **start_json(start), "verified": verified}
+    return {"schema": "abs.restorable", "version": FORMAT_VERSION, **facts}
 
 
 def remark(start: Start) -> str:
-    """What stands beside the path."""
+    """Return the remark next to the path: number, age and size of the epoch."""
     old = age(start.written)
     written = "" if old is None else f", written {seconds(old)} ago"
     amount = "" if start.bytes is None else f", {size(start.bytes)} of state"
-    return f"epoch {start.epoch}{written}{amount}; all its files are there by size, `abs validate` reads them"
+    return f"epoch {start.epoch}{written}{amount}"

@@ -12,8 +12,7 @@ import msgspec
 from abscli.planner.retention import Retention
 from abscli.stores.removal import Removal
 from formats.durations import duration_short
-
-VERSION = "1.3"
+from formats.version import FORMAT_VERSION
 
 
 def to_json(
@@ -22,7 +21,7 @@ def to_json(
     """`abs.gc`. removed: whether it was carried out."""
     return {
         "schema": "abs.gc",
-        "version": VERSION,
+        "version": FORMAT_VERSION,
         "store": store,
         "job": job,
         "keep": None if keep is None else max(keep.last, 1),
@@ -32,7 +31,7 @@ def to_json(
         "epochs": msgspec.to_builtins(removal.epochs),
         "orphans": msgspec.to_builtins(removal.orphans),
         "unknown": removal.unknown,
-        "uploads_unknown": removal.uploads_unknown,
+        "sinks_unknown": removal.sinks_unknown,
         "jobs": msgspec.to_builtins(removal.jobs),
         "kept": list(removal.kept),
         "reasons": [{"epoch": epoch, "reasons": list(why)} for epoch, why in sorted(removal.reasons.items())],

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from abscli.diff.epochs import FilesDiff, LogDiff, Mark, OperatorDiff, PositionDiff, TopologyDiff
-from abscli.text.columns import UNKNOWN, clean, columns, not_shown, number, size, wrapped
+from abscli.text.columns import UNKNOWN, clean, columns, counted, not_shown, number, size, wrapped
 from formats.ids import TaskId
 from formats.values import plain
+from formats.version import FORMAT_VERSION
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-VERSION = "1.0"
 ROWS = 40
 """Positions, logs and changes that a table shows; json has them all."""
 
@@ -77,7 +77,7 @@ class DiffPage:
 
 def header(left: End, right: End) -> dict[str, Any]:
     """What stands once, and is known before anything is compared."""
-    return {"schema": "abs.diff", "version": VERSION, "from": _end(left), "to": _end(right)}
+    return {"schema": "abs.diff", "version": FORMAT_VERSION, "from": _end(left), "to": _end(right)}
 
 
 def to_json(page: DiffPage, rows: Sequence[Mapping[str, Any]] | None = None, out: str | None = None) -> dict[str, Any]:
@@ -121,11 +121,18 @@ def row_items(operator: str, state: str | None, table: pa.Table) -> Iterator[dic
 # -- for people -----------------------------------------------------------------------------------------------
 
 
-def text(page: DiffPage, rows: Sequence[Mapping[str, Any]] = (), *, width: int = 80) -> str:
-    """The whole comparison. rows: the first few single changes."""
+def text(
+    page: DiffPage, rows: Sequence[Mapping[str, Any]] = (), *, width: int = 80, verbose: bool = False
+) -> str:
+    """Return the comparison: the verdict, then what differs; one line if nothing does.
+
+    rows: the first few changed keys; verbose: list unchanged states, too.
+    """
+    if page.identical and not verbose:
+        return "\n".join(wrapped(f"Identical: {_sides(page)}.", width)) + "\n"
     sections = [
         _heading(page, width),
-        _operators(page, width),
+        _operators(page, width, verbose),
         _rows(rows, width),
         _positions(page, width),
         _logs(page, width),
@@ -140,7 +147,7 @@ def _files(page: DiffPage, width: int) -> list[str]:
     files = page.files
     if files is None:
         return []
-    counts = {"shared": files.shared, "new": files.new, "gone": files.gone}
+    counts = {"shared": files.shared, "new": files.new, "removed": files.removed}
     parts = [f"{number(count.files)} {name} ({size(count.bytes)})" for name, count in counts.items()]
     changes = {"state size": files.state_size, "checkpointed size": files.checkpointed_size}
     sizes = [f"{name} {size(change.before)} -> {size(change.after)}" for name, change in changes.items()]
@@ -151,32 +158,44 @@ def _heading(page: DiffPage, width: int) -> list[str]:
     verdicts = {
         True: "Identical: the same state, positions, logs and job graph.",
         False: "They differ.",
-        None: "No difference is known, and not everything could be compared.",
+        None: "No difference found, but not everything could be compared.",
     }
     lines = [
         line
         for lead, end in (("from ", page.left), ("to   ", page.right))
         for line in wrapped(f"epoch {end.epoch} of {end.store}, job {end.job or UNKNOWN}", width, "     ", lead)
     ]
-    return [*lines, verdicts[page.identical]]
+    return [verdicts[page.identical], "", *lines]
 
 
-def _operators(page: DiffPage, width: int) -> list[str]:
-    rows, notes = [], []
+def _sides(page: DiffPage) -> str:
+    """Return both sides, in one clause."""
+    return f"epoch {page.left.epoch} of {page.left.store} and epoch {page.right.epoch} of {page.right.store}"
+
+
+def _operators(page: DiffPage, width: int, verbose: bool) -> list[str]:
+    rows, notes, alike = [], [], 0
     for op in page.operators:
         for state in op.states:
             name = f"{op.id} {state.state}" if state.state else op.id
             counts = (state.added, state.removed, state.changed, state.unchanged)
             mine = {True: "changed", False: "unchanged", None: "unknown"}[state.differs]
             is_ = mine if op.change in ("changed", "unchanged", "unknown") else op.change
-            rows.append((name, is_, *(number(value) for value in counts)))
+            if is_ == "unchanged" and not verbose:
+                alike += 1
+            else:
+                rows.append((name, is_, *(number(value) for value in counts)))
             if state.note:
                 notes += wrapped(f"{name}: {state.note}", width, "  ")
     stateless = [op for op in page.operators if not op.states and op.change in ("added", "removed")]
     rows += [(op.id, op.change, "-", "-", "-", "-") for op in stateless]
-    if not rows:
+    if not rows and not alike:
         return ["Neither has state."]
-    return [*columns(("STATE OF", "IS", "ADDED", "REMOVED", "CHANGED", "UNCHANGED"), rows, "llrrrr", width), *notes]
+    same = [f"{counted(alike, 'state')} unchanged (-v lists {'it' if alike == 1 else 'them'})"] if alike else []
+    if not rows:
+        return [*same, *notes]
+    header = ("STATE OF", "IS", "ADDED", "REMOVED", "CHANGED", "UNCHANGED")
+    return [*columns(header, rows, "llrrrr", width), *same, *notes]
 
 
 def _rows(rows: Sequence[Mapping[str, Any]], width: int) -> list[str]:
@@ -268,5 +287,5 @@ def _topology(page: DiffPage, width: int) -> list[str]:
         change = both if diff.before is not None and diff.after is not None else diff.after or diff.before or ""
         subject = f"{diff.subject}: " if diff.subject else ""
         lines += wrapped(f"{subject}{diff.change.replace('-', ' ')} {change}", width, "    ", "  ")
-        lines += wrapped(diff.consequence, width, "    ", "    restore: ")
+        lines += wrapped(diff.impact, width, "    ", "    restore: ")
     return lines

@@ -9,8 +9,8 @@ import msgspec
 
 from abscli.planner.guarantee import Guarantee, Link, SinkGuarantee, Weakness
 from abscli.text.columns import UNKNOWN, columns, not_shown, some, wrapped
+from formats.version import FORMAT_VERSION
 
-VERSION = "1.0"
 SPARE = ("SOURCES", "SINK IS")
 """Columns that a narrow terminal does without."""
 NAMED = 3
@@ -106,7 +106,7 @@ def guarantee_json(guarantee: Guarantee) -> dict[str, Any]:
     for link in value["links"]:
         weakness = Weakness(link["weakness"])
         link |= {"means": MEANS[weakness], "change": CHANGE[weakness]}
-    return {"schema": "abs.guarantee", "version": VERSION, **value}
+    return {"schema": "abs.guarantee", "version": FORMAT_VERSION, **value}
 
 
 def guarantee_items(guarantee: Guarantee) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:

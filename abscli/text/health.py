@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from abscli.report.health import Check, Verdict
 from abscli.text.columns import wrapped
 
-SIGNS = {Verdict.GOOD: "✓", Verdict.WARNING: "!", Verdict.PROBLEM: "✗", Verdict.UNKNOWN: "?"}
-SIGNS_IN_ASCII = {Verdict.GOOD: "+", Verdict.WARNING: "!", Verdict.PROBLEM: "x", Verdict.UNKNOWN: "?"}
+SIGNS = {Verdict.OK: "✓", Verdict.WARNING: "!", Verdict.PROBLEM: "✗", Verdict.UNKNOWN: "?"}
+SIGNS_IN_ASCII = {Verdict.OK: "+", Verdict.WARNING: "!", Verdict.PROBLEM: "x", Verdict.UNKNOWN: "?"}
 
 
 def text(checks: Sequence[Check], *, width: int, ascii: bool) -> str:
@@ -18,7 +18,7 @@ def text(checks: Sequence[Check], *, width: int, ascii: bool) -> str:
     room = max((len(check.name) for check in checks), default=0)
     lines = []
     for check in checks:
-        word = "" if check.verdict in (Verdict.GOOD, Verdict.UNKNOWN) else f"{check.verdict}: "
+        word = "" if check.verdict in (Verdict.OK, Verdict.UNKNOWN) else f"{check.verdict}: "
         lead = f"{signs[check.verdict]} {check.name:<{room}}  "
         lines += wrapped(f"{word}{check.message}", width, " " * len(lead), lead)
         if check.hint is not None:

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 
 from abscli.protocol.policy import Policy
+from abscli.report.standing import epochs_named
 from abscli.text.columns import UNKNOWN, columns, marked, moment, not_shown, number, seconds, size, some, wrapped
 from abscli.text.inspect_epoch import ROWS, WIDE
 from abscli.text.inspect_page import StorePage
@@ -21,13 +22,23 @@ _OPEN = (Status.INCOMPLETE, Status.ABORTED, Status.IN_PROGRESS)
 
 
 def store_text(
-    page: StorePage, *, heading: str, width: int = 80, ascii: bool = False, remarks: Sequence[str] = ()
+    page: StorePage,
+    *,
+    heading: str,
+    unit: str = "epoch",
+    width: int = 80,
+    ascii: bool = False,
+    remarks: Sequence[str] = (),
 ) -> str:
-    """The list of epochs. heading: what such a store is called; remarks: what its system adds at the end."""
+    """Return the page of a store: the newest complete epoch, then all.
+
+    heading: what its system calls such a store; remarks: what it adds at the end.
+    """
     title = f"{heading} {page.path}"
     lines = wrapped(f"{title}, job {page.job}" if page.job else title, width)
     if not page.epochs:
-        return "\n".join([*lines, "", "No epochs yet."]) + "\n"
+        return "\n".join([*lines, "", f"There is no {unit} yet."]) + "\n"
+    lines = [*newest_lines(page, width, unit), "", *lines]
     wide = width >= WIDE
     rows = [
         (
@@ -44,7 +55,7 @@ def store_text(
         for epoch in page.epochs
     ]
     more = ("STATE", "STATE ROWS", "LOGGED") if wide else ()
-    header = ("EPOCH", "STATUS", "PARENT", "ATTEMPT", "ACKED", "NEW", *more, "TOOK", "TRIGGERED (UTC)")
+    header = (unit.upper(), "STATUS", "PARENT", "ATTEMPT", "ACKED", "NEW", *more, "TOOK", "TRIGGERED (UTC)")
     head, *body = columns(header, rows, f"rlrrrr{'r' * len(more)}rl", width, SPARE)
     lines += ["", head]
     for epoch, line in zip(page.epochs, body, strict=True):
@@ -55,7 +66,7 @@ def store_text(
             lines += wrapped(epoch.reason, width, " " * 16, "       because: ")
     lines += not_shown(header, rows, width, SPARE)
     lines += _policies(page, width)
-    return "\n".join([*lines, "", *_latest(page, width), *remarks]) + "\n"
+    return "\n".join([*lines, *remarks]) + "\n"
 
 
 def _state_columns(epoch: EpochFacts, wide: bool) -> tuple[str, ...]:
@@ -67,27 +78,29 @@ def _state_columns(epoch: EpochFacts, wide: bool) -> tuple[str, ...]:
     return (size(epoch.state_bytes), number(epoch.state_rows), number(epoch.log_records))
 
 
-def _latest(page: StorePage, width: int) -> list[str]:
-    """The newest complete epoch, and why none of the later ones is."""
-    newest = "none" if page.latest_complete is None else str(page.latest_complete)
-    lines = [f"Latest complete: {newest}"]
-    later = [epoch for epoch in page.epochs if epoch.epoch > (page.latest_complete or 0)]
+def newest_lines(page: StorePage, width: int, unit: str = "epoch") -> list[str]:
+    """Return what a page begins with: damaged epochs, the newest complete one, and the state of each later one.
+
+    It goes by the presence and sizes of files. unit: what the system calls an epoch.
+    """
+    damaged = [epoch.epoch for epoch in page.epochs if epoch.status is Status.DAMAGED]
+    latest = page.latest_complete
+    newest = f"No {unit} is complete." if latest is None else f"Newest complete: {unit} {latest}."
+    lines = wrapped(f"DAMAGED: {epochs_named(damaged, unit)}. {newest}" if damaged else newest, width)
+    later = [epoch for epoch in page.epochs if epoch.epoch > (latest or 0)]
     for epoch in later[:MISSING]:
-        lines += wrapped(f"epoch {epoch.epoch} is not: {_why_not(epoch)}", width, "    ", "  ")
+        lines += wrapped(f"{unit} {epoch.epoch}: {_open(epoch)}", width, "    ", "  ")
     if len(later) > MISSING:
-        lines.append(f"  nor are {len(later) - MISSING} more")
+        lines.append(f"  and {len(later) - MISSING:,} later ones")
     return lines
 
 
-def _why_not(epoch: EpochFacts) -> str:
-    if epoch.status is Status.DAMAGED:
-        return "it is damaged"
-    if epoch.status is Status.ABORTED:
-        return "it was given up"
-    missing = f"{number(len(epoch.missing))} of {number(epoch.expected)} tasks have not acked"
-    if epoch.status is Status.IN_PROGRESS:
-        return f"it is being taken; {missing}" if epoch.missing else "it is being taken"
-    return missing if epoch.missing else "it was never made complete"
+def _open(epoch: EpochFacts) -> str:
+    """Return the state of an epoch that is not complete."""
+    word = "in progress" if epoch.status is Status.IN_PROGRESS else str(epoch.status)
+    if epoch.status in (Status.DAMAGED, Status.ABORTED) or not epoch.missing:
+        return word
+    return f"{word}; {number(len(epoch.missing))} of {number(epoch.expected)} tasks have not acked"
 
 
 def _policies(page: StorePage, width: int) -> list[str]:

@@ -15,6 +15,7 @@ from abscli.planner.repeats import may_repeat
 from formats.errors import NotFound, UnknownTask
 from formats.ids import TaskId, operator_of
 from formats.values import plain
+from formats.version import FORMAT_VERSION
 from formats.view import (
     ChannelFacts,
     ChannelLine,
@@ -29,8 +30,6 @@ from formats.view import (
     TaskFacts,
 )
 from formats.watermark import watermark_text
-
-VERSION = "1.0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +127,7 @@ def store_json(page: StorePage) -> dict[str, Any]:
     """`abs.inspect` of a store."""
     return {
         "schema": "abs.inspect",
-        "version": VERSION,
+        "version": FORMAT_VERSION,
         "store": page.path,
         "format": page.format,
         "job": page.job,
@@ -234,8 +233,8 @@ def slowest_times(operators: Iterable[OperatorFacts]) -> list[Times]:
 def slowest_tasks(operators: Sequence[OperatorFacts], times: Sequence[Times]) -> dict[str, dict[str, Any] | None]:
     """The task that took longest to align, to copy, and to write; None where no task's time is known."""
     result: dict[str, dict[str, Any] | None] = {}
-    for name, which, of in zip(("alignment", "sync", "async"), _WHICH, zip(*times, strict=True), strict=True):
-        measured = [(value, -i) for i, value in enumerate(of) if value is not None]
+    for number, (name, which) in enumerate(zip(("alignment", "sync", "async"), _WHICH, strict=True)):
+        measured = [(of[number], -i) for i, of in enumerate(times) if of[number] is not None]
         value, i = max(measured, default=(None, 0))
         slowest = next((task.task for task in operators[-i].tasks if which(task) == value), None) if measured else None
         result[name] = None if slowest is None else {"task": str(slowest), "seconds": value}

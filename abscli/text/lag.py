@@ -10,8 +10,8 @@ import msgspec
 
 from abscli.text.columns import UNKNOWN, columns, not_shown, number, wrapped
 from formats.kafka import Gap, SplitLag, told
+from formats.version import FORMAT_VERSION
 
-VERSION = "1.0"
 SHOWN = 40
 """Partitions that a table shows, those with gaps and the largest lag first; json has them all."""
 SPARE = ("OLDEST", "END")
@@ -92,7 +92,7 @@ def to_json(page: LagPage) -> dict[str, Any]:
     """`abs.lag`."""
     return {
         "schema": "abs.lag",
-        "version": VERSION,
+        "version": FORMAT_VERSION,
         "store": page.path,
         "format": page.format,
         "job": page.job,

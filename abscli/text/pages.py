@@ -11,7 +11,8 @@ class Option:
 
     names: short before long.
     metavar: None for a flag.
-    completes: what a shell offers for the value: `choice`, `file`, `directory` or nothing.
+    completes: what a shell offers for the value: `choice`, `file`, `directory`, what `offers` knows, or nothing.
+    needs_chosen_file: an abs.toml that is found in the current directory cannot set it.
     """
 
     names: tuple[str, ...]
@@ -23,6 +24,7 @@ class Option:
     required: bool = False
     completes: str = ""
     environment: tuple[str, ...] = ()
+    needs_chosen_file: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ class Page:
 
     summary: one sentence.
     description: paragraphs.
+    see_also: the names of related commands.
+    guide: the guide page, relative to the repository.
     """
 
     name: str
@@ -51,6 +55,8 @@ class Page:
     arguments: tuple[Argument, ...] = ()
     examples: tuple[tuple[str, str], ...] = ()
     exit_status: tuple[tuple[int, str], ...] = ()
+    see_also: tuple[str, ...] = ()
+    guide: str = ""
 
     @property
     def title(self) -> str:

@@ -11,8 +11,8 @@ from abscli.sim.report import Finding, Row, Simulated
 from abscli.sim.world import Step
 from abscli.text.columns import columns, counted, wrapped
 from abscli.text.spacetime import spacetime_text
+from formats.version import FORMAT_VERSION
 
-VERSION = "1.1"
 MAX_STEPS = 60
 """Steps of a diagram that are shown; the SVG and JSON have more."""
 
@@ -30,7 +30,8 @@ def simulated_text(result: Simulated, *, width: int, ascii: bool, picture: Diagr
     if result.finding is not None:
         lines += _violation(result.finding, width)
     elif any(row.whole is False for row in result.rows):
-        lines += wrapped("No violation, but not everything was seen: raise --worlds, or lower --subtasks or --records.",
+        lines += wrapped("No violation, but the search is incomplete: raise --max-states, or lower --subtasks or "
+                         "--records.",
                          width)
     else:
         lines.append("No violation.")
@@ -80,7 +81,7 @@ def simulated_json(result: Simulated) -> dict[str, Any]:
     finding = result.finding
     return {
         "schema": "abs.simulate",
-        "version": VERSION,
+        "version": FORMAT_VERSION,
         "job": result.job,
         "tasks": result.tasks,
         "channels": result.channels,
@@ -116,10 +117,10 @@ def _row(row: Row) -> dict[str, Any]:
         "epochs": row.epochs,
         "failures": row.failures if row.runs is not None else None,
         "situations": row.situations,
-        "anywhere": row.anywhere,
-        "worlds": row.worlds,
-        "ends": row.ends,
-        "whole": row.whole,
+        "failure_kind": row.anywhere,
+        "states": row.worlds,
+        "final_states": row.ends,
+        "complete": row.whole,
         "seconds": round(row.seconds, 3),
     }
 
@@ -149,14 +150,14 @@ def token_json(result: SingleToken) -> dict[str, Any]:
     """`abs.simulate.example`."""
     return {
         "schema": "abs.simulate.example",
-        "version": VERSION,
+        "version": FORMAT_VERSION,
         "example": "single-token",
-        "worlds": result.worlds,
+        "states": result.worlds,
         "steps": result.steps,
         "moves": result.moves,
         "runs": result.runs,
         "recorded": result.recorded,
-        "elsewhere": [str(state) for state in result.elsewhere],
+        "unexpected": [str(state) for state in result.elsewhere],
         "violation": None if result.holds else result.message or "a state that is none of the four, or not all of them",
     }
 

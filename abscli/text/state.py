@@ -11,6 +11,7 @@ import msgspec
 
 from abscli.text.columns import columns, counted, not_shown, number, size, wrapped
 from formats.values import plain
+from formats.version import FORMAT_VERSION
 from formats.view import StateFacts
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     from formats.query.exported import Exported
 
-VERSION = "1.1"
 CELL = 60
 """Characters of a value that a table shows; the other forms have it whole."""
 
@@ -33,7 +33,7 @@ def header(store: str, format: str, epoch: int, states: Sequence[StateFacts]) ->
     """`abs.state` without rows: the states that the epoch has."""
     return {
         "schema": "abs.state",
-        "version": VERSION,
+        "version": FORMAT_VERSION,
         "store": store,
         "format": format,
         "epoch": epoch,

@@ -11,9 +11,10 @@ import msgspec
 
 from abscli.text.columns import UNKNOWN, columns, moment, not_shown, number, size, wrapped
 from formats.statistics import FILES, PARTITIONS, SAMPLED, Large, StateStatistics
+from formats.timestamps import unix_time
+from formats.version import FORMAT_VERSION
 from formats.view import CheckpointStore, OperatorFacts, Status
 
-VERSION = "1.0"
 SHOWN = 3
 """Key groups, keys and values of a state that are named; json has more."""
 UNEVEN = 2.0
@@ -100,7 +101,7 @@ def _details(state: StateStatistics, ttl: float | None, width: int) -> Iterator[
         sample = state.sample
         amount = f"{number(sample.read)} of about {number(sample.of)} {sample.units}, {size(sample.bytes)}"
         yield from wrapped(amount, width, "    ", "  sampled: ")
-    if state.unknown is not None and state.how != FILES:
+    if state.unknown is not None and state.method != FILES:
         yield from wrapped(state.unknown, width, "    ", "  not known: ")
 
 
@@ -120,21 +121,21 @@ def _legend(states: Sequence[StateStatistics], width: int) -> list[str]:
     lines = []
     if any(state.skew_groups is not None for state in states):
         lines += wrapped("SKEW: rows of the largest key group to the median; BY TASK likewise.", width)
-    sampled = [state.sample.units if state.sample is not None else None for state in states if state.how == SAMPLED]
+    sampled = [state.sample.units if state.sample is not None else None for state in states if state.method == SAMPLED]
     if PARTITIONS in sampled:
         what = "~ estimated: some partitions were read, the others go by what their files say and by their bytes."
         lines += wrapped(what, width)
     if any(units != PARTITIONS for units in sampled):
         what = "~ estimated from a sample: RocksDB counts versions of keys, so that what is not compacted counts twice."
         lines += wrapped(what, width)
-    if any(state.how == FILES for state in states):
+    if any(state.method == FILES for state in states):
         what = "By files, not read: a key that was changed may count several times; keys and key groups are unknown."
         lines += wrapped(what, width)
     return lines
 
 
 def _about(state: StateStatistics, shown: str) -> str:
-    return f"~{shown}" if state.how == SAMPLED and shown != UNKNOWN else shown
+    return f"~{shown}" if state.method == SAMPLED and shown != UNKNOWN else shown
 
 
 def _times(value: float | None) -> str:
@@ -153,12 +154,12 @@ def to_json(page: StatisticsPage) -> dict[str, Any]:
     """`abs.statistics`."""
     return {
         "schema": "abs.statistics",
-        "version": VERSION,
+        "version": FORMAT_VERSION,
         "store": page.path,
         "format": page.format,
         "job": page.job,
         "epoch": page.epoch,
-        "taken": page.taken,
+        "as_of": page.taken,
         "ttl": page.ttl,
         "states": msgspec.to_builtins(page.states),
     }
@@ -232,16 +233,15 @@ def _sum(values: Sequence[int | None]) -> int | None:
 
 
 def _per_day(points: Sequence[Point]) -> float | None:
-    dated = [point for point in points if point.written is not None and point.bytes is not None]
+    dated = [
+        (at, point.bytes) for point in points
+        if point.bytes is not None and (at := unix_time(point.written)) is not None
+    ]  # fmt: skip
     if len(dated) < 2:
         return None
-    first, last = dated[0], dated[-1]
-    days = (_seconds(last) - _seconds(first)) / 86400
-    return round(((last.bytes or 0) - (first.bytes or 0)) / days, 3) if days > 0 else None
-
-
-def _seconds(point: Point) -> float:
-    return datetime.fromisoformat(point.written or "").timestamp()
+    (began, first), (ended, last) = dated[0], dated[-1]
+    days = (ended - began) / 86400
+    return round((last - first) / days, 3) if days > 0 else None
 
 
 def trend_text(page: TrendPage, *, width: int = 80) -> str:
@@ -279,7 +279,7 @@ def trend_json(page: TrendPage) -> dict[str, Any]:
     """`abs.trend`."""
     return {
         "schema": "abs.trend",
-        "version": VERSION,
+        "version": FORMAT_VERSION,
         "store": page.path,
         "format": page.format,
         "job": page.job,

@@ -10,6 +10,7 @@ from abscli.text.operator_marks import marks_json, marks_of
 from abscli.text.topology_rails import draw, lay
 from formats.job.expand import size_of
 from formats.job.model import Edge, Operator, Partition
+from formats.version import FORMAT_VERSION
 
 HEAD = ("#", "operator", "kind", "tasks", "inputs")
 TIMES = "time and failures"
@@ -23,7 +24,7 @@ def topology_json(graph: JobGraph) -> dict[str, Any]:
     tasks, channels = size_of(graph.topology)
     return {
         "schema": "abs.topology",
-        "version": "1.0",
+        "version": FORMAT_VERSION,
         "job": graph.topology.job,
         "operators": [
             {
@@ -44,7 +45,7 @@ def topology_json(graph: JobGraph) -> dict[str, Any]:
                 "partition": edge.partition.value,
                 "key": list(edge.key),
                 "replayable": edge.replayable,
-                "back": graph.is_back(edge),
+                "back_edge": graph.is_back(edge),
             }
             for edge in graph.topology.edges
         ],

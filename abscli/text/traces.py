@@ -9,10 +9,10 @@ from typing import Any
 from abscli.sim.situations import Situation
 from abscli.sim.traces import Campaign
 from abscli.text.columns import columns, wrapped
+from formats.version import FORMAT_VERSION
 
-VERSION = "1.1"
-
-_WORDS = {"repeated": "of them taken again"}
+_WORDS = {"machines": "state machines", "repeated": "of them replayed"}
+_KEYS = {"machines": "state_machines", "repeated": "replayed"}
 
 
 def text(campaign: Campaign, width: int) -> str:
@@ -39,10 +39,10 @@ def to_json(campaign: Campaign) -> dict[str, Any]:
     """`abs.simulate.check`."""
     return {
         "schema": "abs.simulate.check",
-        "version": VERSION,
-        **dict(_counts(campaign)),
+        "version": FORMAT_VERSION,
+        **{_KEYS.get(name, name): value for name, value in _counts(campaign)},
         "situations": [{"situation": s.value, "times": campaign.situations[s]} for s in Situation],
-        "cut": list(campaign.cut),
+        "truncated": list(campaign.cut),
         "disagreement": None
         if campaign.first is None
         else {

@@ -7,25 +7,24 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
-from abscli.planner.ranges import Ranges
 from abscli.planner.repeats import total
-from abscli.report.findings import Code, EpochReport, Finding, StoreReport
+from abscli.report.findings import HARMLESS, Code, EpochReport, Finding, StoreReport
+from abscli.report.standing import Standing, epochs_named, standing
 from abscli.text.columns import columns, counted, marked, moment, not_shown, size, some, wrapped
 from formats.storage import Storage
 from formats.values import plain
+from formats.version import FORMAT_VERSION
 
-VERSION = "1.0"
 LOOKED_UP = 10_000
 """Files that nothing refers to of which the sizes are looked up."""
 SAME = 20
-"""Findings of one code and epoch that a table shows; json has them all."""
+"""Messages of one group of findings that are listed without -v."""
+TASKS = 12
+"""Tasks that a finding names."""
 NAMED = 3
 """Files that nothing refers to that are named, of those in one place; json has them all."""
 REPEATS = 4
 """Channels of an epoch that are named as those on which records can repeat; json has them all."""
-
-SPARE = ("FINDINGS", "TRIGGERED (UTC)")
-"""Columns that a narrow terminal does without."""
 
 MEANING = {
     Code.MISSING_ACK: "the epoch lacks what this task held; it cannot be restored as it is",
@@ -63,9 +62,7 @@ class NextCommand(Protocol):
     ) -> str: ...
 
 
-def look_at(
-    code: Code, epoch: EpochReport | None, report: StoreReport, store: str, path: str | None = None
-) -> str:
+def look_at(code: Code, epoch: EpochReport | None, report: StoreReport, store: str, path: str | None = None) -> str:
     """To look at the epoch, where the system offers nothing more."""
     return f"abs inspect {shlex.quote(store)}{'' if epoch is None else f'@{epoch.epoch}'}"
 
@@ -75,11 +72,13 @@ class Advice(NamedTuple):
 
     heading: what its stores are called.
     meanings: of codes that mean something else there than elsewhere.
+    unit: what the system calls an epoch.
     """
 
     heading: str
     next_command: NextCommand = look_at
     meanings: Mapping[Code, str] = MappingProxyType({})
+    unit: str = "epoch"
 
 
 class Leftovers(NamedTuple):
@@ -123,15 +122,15 @@ def to_json(
     format: str,
     job: str | None,
     quick: bool,
-    unmet: Sequence[str],
+    unsatisfied: Sequence[str],
     why: Why = MappingProxyType({}),
     notes: Notes = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """`abs.validate`. unmet: demands that do not hold (`abscli.report.demands`); findings: of no epoch; why, notes: as
-    `abscli.stores.base.Checked` has them."""
+    """`abs.validate`. unsatisfied: demands that do not hold (`abscli.report.demands`); findings: of no epoch; why,
+    notes: as `abscli.stores.base.Checked` has them."""
     return {
         "schema": "abs.validate",
-        "version": VERSION,
+        "version": FORMAT_VERSION,
         "store": store,
         "format": format,
         "job": job,
@@ -146,9 +145,10 @@ def to_json(
         ],
         "findings": plain(report.findings),
         "unchecked": [str(code) for code in report.unchecked],
+        "sinks": plain(report.sinks),
         "latest_restorable": report.latest_restorable,
         "restorable": list(report.restorable),
-        "unmet": list(unmet),
+        "unsatisfied": list(unsatisfied),
     }
 
 
@@ -164,71 +164,104 @@ def text(
     *,
     store: str,
     job: str | None,
-    unmet: Sequence[str],
+    unsatisfied: Sequence[str],
     advice: Advice,
     width: int = 80,
     ascii: bool = False,
+    verbose: bool = False,
+    verdict: Standing | None = None,
     why: Why = MappingProxyType({}),
     notes: Notes = MappingProxyType({}),
     leftovers: Leftovers | None = None,
 ) -> str:
-    """Verdicts as a table, what is unchecked and why, the findings by the epochs that have them, the sum of it."""
-    shown = _Shown(report, store, advice, width, leftovers)
+    """Return the page of `abs validate`: the verdict, a table of epochs, the findings grouped, what was not checked.
+
+    unsatisfied: the demands of the command line that are not met.
+    verbose: list every finding of every epoch instead of grouping equal ones.
+    verdict: on what was checked; None: the whole store, every file of which was read.
+    """
+    shown = _Shown(report, store, advice, width, leftovers, verbose)
     heading = f"{advice.heading} {store}, job {job}" if job else f"{advice.heading} {store}"
-    sections = [wrapped(heading, width), [*_verdicts(report, width, ascii), *_reasons(why, width)]]
-    if report.findings:
-        sections.append(["The store itself", *_findings(report.findings, None, shown)])
-    sections += _by_epochs(shown)
-    sections.append(_repeats(report, width))
-    sections.append([line for one, of in _together(notes) for line in wrapped(one, width, "  ", f"{of}: ")])
-    sections.append(_sum(report, unmet, width))
+    verdict = verdict or standing(report, None, unit=advice.unit)
+    sections = [
+        verdict_text(verdict, unsatisfied, width),
+        wrapped(heading, width),
+        _verdicts(report, width, ascii, advice.unit),
+        *(_group(group, shown) for group in _groups(report, verbose=verbose)),
+        _sinks(report, width),
+        _repeats(report, width, advice.unit),
+        [line for note, numbers in _together(notes)
+         for line in wrapped(note, width, "  ", f"{epochs_named(numbers, advice.unit).capitalize()}: ")],
+        _unchecked(shown, why),
+    ]  # fmt: skip
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
 
 
-def _verdicts(report: StoreReport, width: int, ascii: bool) -> list[str]:
+def verdict_text(verdict: Standing, unsatisfied: Sequence[str], width: int) -> list[str]:
+    """Return the verdict, and which demands of the command line are not met."""
+    options = [demand for demand in unsatisfied if demand.startswith("--")]
+    lines = wrapped(str(verdict), width)
+    return lines + (wrapped(some(options, SAME), width, "  ", "Not met: ") if options else [])
+
+
+def _verdicts(report: StoreReport, width: int, ascii: bool, unit: str) -> list[str]:
     if not report.epochs:
-        return ["No epochs."]
+        return []
     rows = [
         (
             str(epoch.epoch),
             marked(epoch.verdict, ascii),
             str(len(epoch.findings)),
             "yes" if epoch.epoch in report.restorable else "no",
-            moment(epoch.triggered),
+            moment(epoch.triggered or epoch.modified),
         )
         for epoch in report.epochs
     ]
-    header = ("EPOCH", "VERDICT", "FINDINGS", "RESTORABLE", "TRIGGERED (UTC)")
-    lines = columns(header, rows, "rlrll", width, SPARE) + not_shown(header, rows, width, SPARE)
-    return lines + _unchecked(report, width)
+    time = "TRIGGERED (UTC)" if any(epoch.triggered for epoch in report.epochs) else "MODIFIED (UTC)"
+    header, spare = (unit.upper(), "VERDICT", "FINDINGS", "RESTORABLE", time), ("FINDINGS", time)
+    lines = columns(header, rows, "rlrll", width, spare) + not_shown(header, rows, width, spare)
+    for epoch in report.epochs:
+        if epoch.reason:
+            lines += wrapped(epoch.reason, width, "    ", f"  {unit} {epoch.epoch}: ")
+    return lines
 
 
-def _unchecked(report: StoreReport, width: int) -> list[str]:
-    """What was not checked, by the epochs where it was not."""
-    where: dict[tuple[int, ...], list[str]] = {}
-    for code in sorted({*report.unchecked, *(code for epoch in report.epochs for code in epoch.unchecked)}):
-        epochs = tuple(epoch.epoch for epoch in report.epochs if code in (*report.unchecked, *epoch.unchecked))
-        where.setdefault(epochs, []).append(str(code))
-    return [
+def _sinks(report: StoreReport, width: int) -> list[str]:
+    """Return the verdict on the target of each sink, if a job file named the targets."""
+    if all(sink.target is None for sink in report.sinks):
+        return []
+    rows = [(sink.sink, str(sink.verdict), sink.target or "") for sink in report.sinks]
+    reasons = [
         line
-        for epochs, codes in where.items()
-        for line in wrapped(", ".join(codes), width, "  ", "not checked: " if len(epochs) == len(report.epochs)
-                            else f"not checked in {_epochs(epochs)}: ")
-    ]  # fmt: skip
+        for sink in report.sinks
+        if sink.reason is not None
+        for line in wrapped(sink.reason, width, "    ", f"  {sink.sink}: ")
+    ]
+    return [*columns(("SINK", "VERDICT", "TARGET"), rows, "lll", width), *reasons]
 
 
-def _together(notes: Notes) -> list[tuple[str, str]]:
-    """Each note once, with the epochs that it is of."""
-    of: dict[str, list[str]] = {}
+def _together(notes: Notes) -> list[tuple[str, list[int]]]:
+    """Return each note once, with the epochs that have it."""
+    of: dict[str, list[int]] = {}
     for epoch, texts in notes.items():
-        for one in texts:
-            of.setdefault(one, []).append(str(epoch))
-    return [(one, ", ".join(epochs)) for one, epochs in of.items()]
+        for note in texts:
+            of.setdefault(note, []).append(epoch)
+    return list(of.items())
 
 
-def _epochs(numbers: Sequence[int]) -> str:
-    """`epoch 4`, or `epochs 1,3-9`."""
-    return f"epoch{'s'[: len(numbers) != 1]} {Ranges.of(numbers).brief(SAME)}"
+def _unchecked(shown: _Shown, why: Why) -> list[str]:
+    """Return what was not checked, with the reasons and the epochs where they apply to a part only."""
+    report, unit = shown.report, shown.advice.unit
+    where: dict[tuple[str, str], list[int]] = {}
+    for epoch in report.epochs:
+        reasons = why.get(epoch.epoch, {})
+        for code in dict.fromkeys(map(str, (*report.unchecked, *epoch.unchecked, *reasons))):
+            where.setdefault((code, reasons.get(code, "")), []).append(epoch.epoch)
+    lines = []
+    for (name, reason), numbers in sorted(where.items()):
+        part = "" if len(numbers) == len(report.epochs) else f" ({epochs_named(numbers, unit)})"
+        lines += wrapped(f"{name}{part}{': ' if reason else ''}{reason}", shown.width, "    ", "  ")
+    return ["Not checked:", *lines] if lines else []
 
 
 class _Shown(NamedTuple):
@@ -239,93 +272,105 @@ class _Shown(NamedTuple):
     advice: Advice
     width: int
     leftovers: Leftovers | None
+    verbose: bool
 
 
-def _by_epochs(shown: _Shown) -> list[list[str]]:
-    """A section for every set of epochs that have the same findings: what many refer to is told once."""
-    report, width = shown.report, shown.width
-    reports = {epoch.epoch: epoch for epoch in report.epochs}
-    having: dict[Finding, list[int]] = {}
-    for number, epoch in reports.items():
-        for finding in dict.fromkeys(epoch.findings):
-            having.setdefault(finding, []).append(number)
-    together: dict[tuple[int, ...], list[Finding]] = {(n,): [] for n, epoch in reports.items() if epoch.reason}
-    for finding, numbers in having.items():
-        together.setdefault(tuple(numbers), []).append(finding)
-    sections = []
-    for epochs, findings in sorted(together.items()):
-        newest = reports[epochs[-1]]
-        verdicts = {reports[number].verdict for number in epochs}
-        title = _epochs(epochs).capitalize()
-        lines = wrapped(f"{title}: {newest.verdict}" if len(verdicts) == 1 else title, width)
-        if len(epochs) == 1 and newest.reason:
-            lines += wrapped(newest.reason, width, "    ", "  because: ")
-        sections.append([*lines, *_findings(findings, newest, shown)])
-    return sections
+class _Group(NamedTuple):
+    """Findings of one code that several epochs have alike.
+
+    epochs: ascending; empty for findings of the store itself.
+    findings: those of the newest epoch; of each epoch the same tasks and messages.
+    """
+
+    code: Code
+    epochs: tuple[int, ...]
+    findings: tuple[Finding, ...]
 
 
-def _reasons(why: Why, width: int) -> list[str]:
-    """Why things are unchecked, each reason once, with the epochs where it does not hold for all."""
-    by_reason: dict[tuple[str, str], list[int]] = {}
-    for epoch, reasons in why.items():
-        for code, reason in reasons.items():
-            by_reason.setdefault((code, reason), []).append(epoch)
-    lines: list[str] = []
-    for (code, reason), epochs in by_reason.items():
-        only = "" if len(epochs) == len(why) else f" ({some([str(epoch) for epoch in epochs], REPEATS)})"
-        lines += wrapped(f"{reason}{only}", width, "      ", f"    {code}: ")
-    return lines
+def _groups(report: StoreReport, *, verbose: bool) -> list[_Group]:
+    """Return all findings in groups: of the store first, then by epoch, those that do no harm last.
+
+    Paths are left out of the comparison, since each checkpoint of Flink has a folder of its own. verbose: epochs that
+    differ in a path are apart.
+    """
+    groups = [_Group(code, (), tuple(found)) for code, found in _by_code(report.findings).items()]
+    alike: dict[tuple[object, ...], list[int]] = {}
+    newest: dict[tuple[object, ...], tuple[Finding, ...]] = {}
+    for epoch in report.epochs:
+        for code, found in _by_code(epoch.findings).items():
+            parts = [(f.path if verbose else None, str(f.channel or f.task or ""), f.message) for f in found]
+            key = (code, *sorted(parts, key=str))
+            alike.setdefault(key, []).append(epoch.epoch)
+            newest[key] = tuple(found)
+    groups += [_Group(found[0].code, tuple(alike[key]), found) for key, found in newest.items()]
+    return sorted(groups, key=lambda group: (group.code in HARMLESS, group.epochs[:1]))
 
 
-def _findings(
-    findings: Sequence[Finding], epoch: EpochReport | None, shown: _Shown
-) -> list[str]:
-    width = shown.width
-    lines: list[str] = []
-    for code in dict.fromkeys(finding.code for finding in findings):
-        same = [finding for finding in findings if finding.code is code]
-        if code is Code.MISSING_ACK:
-            tasks = some([str(finding.task or "") for finding in same], 2 * SAME)
-            lines += wrapped(f"{tasks}: {same[0].message}", width, "    ", f"  {code}: ")
-            same = []
-        if code is Code.UNREFERENCED_FILE and len(same) > 1:
-            lines += _many_leftovers(same, shown)
-            same = []
-        for finding in same[:SAME]:
-            where = " ".join(str(part) for part in (finding.channel or finding.task, finding.path) if part)
-            lines += wrapped(f"{where + ': ' if where else ''}{finding.message}", width, "    ", f"  {code}: ")
-        if len(same) > SAME:
-            lines.append(f"  ... and {len(same) - SAME} more; -o json has them all")
-        lines += wrapped(shown.advice.meanings.get(code, MEANING[code]), width, "    ", "    means: ")
-        lines += _next(code, epoch, shown, next((f.path for f in findings if f.code is code and f.path), None))
-    return lines
+def _by_code(findings: Sequence[Finding]) -> dict[Code, list[Finding]]:
+    found: dict[Code, list[Finding]] = {}
+    for finding in dict.fromkeys(findings):
+        found.setdefault(finding.code, []).append(finding)
+    return found
+
+
+def _group(group: _Group, shown: _Shown) -> list[str]:
+    """Return the lines of a group: what it is of, each message with its tasks and files, the meaning, the command."""
+    code, findings, width = group.code, group.findings, shown.width
+    where = epochs_named(group.epochs, shown.advice.unit) if group.epochs else "the store"
+    each = f" ({len(findings):,} each)" if len(group.epochs) > 1 and len(findings) > 1 else ""
+    alone = f" ({len(findings):,})" if len(group.epochs) < 2 and len(findings) > 1 else ""
+    lines = wrapped(f"{code} in {where}{each or alone}", width)
+    if code is Code.UNREFERENCED_FILE and len(findings) > 1:
+        lines += _many_leftovers(findings, shown)
+    elif shown.verbose:
+        lines += [line for finding in findings for line in _finding([finding], width)]
+    else:
+        messages: dict[str, list[Finding]] = {}
+        for finding in findings:
+            messages.setdefault(finding.message, []).append(finding)
+        for found in list(messages.values())[:SAME]:
+            lines += _finding(found, width)
+        if len(messages) > SAME:
+            lines.append(f"  and {len(messages) - SAME:,} more: -v lists all of them")
+    lines += wrapped(shown.advice.meanings.get(code, MEANING[code]), width, "    ", "  means: ")
+    epoch = next((one for one in shown.report.epochs if one.epoch == (group.epochs or (None,))[-1]), None)
+    return lines + _next(code, epoch, shown, next((f.path for f in findings if f.path), None))
+
+
+def _finding(findings: Sequence[Finding], width: int) -> list[str]:
+    """Return one message, with the tasks or channels and the files that it is about."""
+    tasks = list(dict.fromkeys(str(f.channel or f.task) for f in findings if f.channel or f.task))
+    paths = list(dict.fromkeys(f.path for f in findings if f.path))
+    named = some(paths, 1) + (" files" if len(paths) > 1 else "")
+    where = " ".join(part for part in (some(tasks, TASKS), named) if part)
+    return wrapped(f"{where}{': ' if where else ''}{findings[0].message}", width, "    ", "  ")
 
 
 def _next(code: Code, epoch: EpochReport | None, shown: _Shown, path: str | None) -> list[str]:
-    """What to do about findings of a code. path: that the first of them is about."""
+    """Return the command to type about findings of a code. path: that the first of them is about."""
     left = shown.leftovers
     if code is not Code.UNREFERENCED_FILE or left is None:
         command = shown.advice.next_command(code, epoch, shown.report, shown.store, path=path)
-        return [f"    next: {command}"]
-    stays = wrapped(left.why_not, shown.width, "    ", "    stays: ") if left.why_not else []
-    return [*stays, f"    next: {left.next}"] if left.next else stays
+        return [f"  Next: {command}"]
+    stays = wrapped(left.why_not, shown.width, "    ", "  stays: ") if left.why_not else []
+    return [*stays, f"  Next: {left.next}"] if left.next else stays
 
 
 def _many_leftovers(same: Sequence[Finding], shown: _Shown) -> list[str]:
-    """Files that nothing refers to: a line for all of which the same is said."""
+    """Return a line per message for files that nothing refers to, with their number and size."""
     sizes = shown.leftovers.sizes if shown.leftovers else {}
     lines = []
     for message in dict.fromkeys(finding.message for finding in same):
         paths = [finding.path or "" for finding in same if finding.message == message]
         measured = [sizes[path] for path in paths if path in sizes]
         amount = f", {size(sum(measured))}" if len(measured) == len(paths) else ""
-        count = f"{len(paths):,} file{'s'[: len(paths) != 1]}{amount}: {message}"
-        lines += wrapped(f"{count} ({some(paths, NAMED)})", shown.width, "    ", f"  {Code.UNREFERENCED_FILE}: ")
-    return [*lines, "    -o json names each"] if len(same) > NAMED else lines
+        count = f"{counted(len(paths), 'file')}{amount}: {message}"
+        lines += wrapped(f"{count} ({some(paths, len(paths) if shown.verbose else NAMED)})", shown.width, "    ", "  ")
+    return lines
 
 
-def _repeats(report: StoreReport, width: int) -> list[str]:
-    """Of at-least-once epochs: how many records can repeat, and where."""
+def _repeats(report: StoreReport, width: int, unit: str) -> list[str]:
+    """Return how many records of at-least-once epochs can repeat, and where."""
     lines = []
     for epoch in report.epochs:
         if epoch.policy != "at-least-once":
@@ -335,12 +380,5 @@ def _repeats(report: StoreReport, width: int) -> list[str]:
             message = counted(total(epoch.repeats), "record")
             names = [f"{repeat.channel} {repeat.records:,}" for repeat in epoch.repeats]
             message += f": {some(names, REPEATS)}" if names else ""
-        lines += wrapped(message, width, "    ", f"  epoch {epoch.epoch}: ")
+        lines += wrapped(message, width, "    ", f"  {unit} {epoch.epoch}: ")
     return ["Taken at-least-once: these can repeat after a restore", *lines] if lines else []
-
-
-def _sum(report: StoreReport, unmet: Sequence[str], width: int) -> list[str]:
-    newest = "none" if report.latest_restorable is None else str(report.latest_restorable)
-    count = len(report.all_findings)
-    lines = [f"Findings: {count or 'none'}", f"Newest epoch that can be restored: {newest}"]
-    return lines + (wrapped(some(unmet, SAME), width, "  ", "Not met: ") if unmet else [])

@@ -381,8 +381,11 @@ class FlinkStore(CheckpointStore):
         names = self.names(metadata)
         for one, data in channels.contents(metadata, self.streams(epoch)):
             if one.id(names) == channel:
-                kinds, values = zip(*channels.elements(data), strict=True) if data else ((), ())
-                yield pa.record_batch({"element": pa.array(kinds, pa.string()), "bytes": pa.array(values, pa.binary())})
+                elements = list(channels.elements(data))
+                yield pa.record_batch({
+                    "element": pa.array([kind for kind, _ in elements], pa.string()),
+                    "bytes": pa.array([value for _, value in elements], pa.binary()),
+                })
                 return
         raise UnknownTask(f"checkpoint {epoch} has no in-flight data on channel '{channel}'", path=self.path)
 

@@ -10,6 +10,7 @@ from formats.job.event_time import EVENT_TIME, duration
 from formats.job.expressions import BadExpression, parse_expression
 from formats.job.identifiers import clipped
 from formats.job.kafka import Start
+from formats.job.locations import BROKERS, CATALOG, GLOB, NAME, PLACE, check_options, is_refused
 from formats.job.model import Kind
 from formats.user_file import values as read
 from formats.user_file.mistakes import Mistakes
@@ -24,14 +25,14 @@ class TableWrites(StrEnum):
     UPSERT = "upsert"
 
 
-_FILE: dict[str, Shape[Any]] = {"type": read.string, "path": read.string, "deterministic": read.boolean}
+_FILE: dict[str, Shape[Any]] = {"type": NAME, "path": PLACE, "deterministic": read.boolean}
 _TABLE: dict[str, Shape[Any]] = {
-    "type": read.string, "table": read.string, "schema": read.string, "url_env": read.string, "service": read.string,
+    "type": NAME, "table": NAME, "schema": NAME, "url_env": NAME, "service": NAME,
     "mode": read.one_of(TableWrites), "key": read.columns, "deterministic": read.boolean,
 }  # fmt: skip
 """No password, and no URL that may have one: those are kept with the job in every store."""
-_STDOUT: dict[str, Shape[Any]] = {"type": read.string, "row_id": read.string, "deterministic": read.boolean}
-_SOURCE_FILE: dict[str, Shape[Any]] = {**_FILE, "follow": read.boolean, "every": duration}
+_STDOUT: dict[str, Shape[Any]] = {"type": NAME, "row_id": NAME, "deterministic": read.boolean}
+_SOURCE_FILE: dict[str, Shape[Any]] = {**_FILE, "path": GLOB, "follow": read.boolean, "every": duration}
 _TYPES: Schema = {"type": "object", "minProperties": 1, "additionalProperties": read.string.reference()}
 
 
@@ -76,8 +77,8 @@ _CSV = Record(
 
 _TABLE_ROWS = Record(
     {
-        "type": read.string, "table": read.string, "key": read.columns, "schema": _types, "columns": read.columns,
-        "url_env": read.string, "service": read.string, "follow": read.boolean, "every": duration,
+        "type": NAME, "table": NAME, "key": read.columns, "schema": _types, "columns": read.columns,
+        "url_env": NAME, "service": NAME, "follow": read.boolean, "every": duration,
         "deterministic": read.boolean, "event_time": EVENT_TIME,
     },
     {"table": "table: public.orders", "key": "the column whose values grow from row to row: key: [id]"},
@@ -110,7 +111,7 @@ def _group(node: Node, label: str, mistakes: Mistakes) -> int | None:
 
 _NEXMARK = Record(
     {
-        "type": read.string, "events": one_of(NexmarkEvents), "total": read.positive, "rate": read.positive,
+        "type": NAME, "events": one_of(NexmarkEvents), "total": read.positive, "rate": read.positive,
         "seed": read.positive, "out_of_order": _group, "deterministic": read.boolean, "event_time": EVENT_TIME,
     },
     {"events": f"events: {', '.join(NexmarkEvents)}"},
@@ -142,21 +143,21 @@ _EXPRESSIONS = "it has row, columns before it, numbers, 'text', + - * / // %, ra
 
 _GENERATE = Record(
     {
-        "type": read.string, "rows": read.positive, "rate": read.positive, "seed": read.positive,
+        "type": NAME, "rows": read.positive, "rate": read.positive, "seed": read.positive,
         "columns": _expressions, "deterministic": read.boolean, "event_time": EVENT_TIME,
     },
     {"columns": "columns: {id: row, user: row % 100}"},
 )  # fmt: skip
 
 _TOPIC: dict[str, Shape[Any]] = {
-    "type": read.string, "brokers": read.string, "topic": read.string, "config": read.string, "key": read.string,
+    "type": NAME, "brokers": BROKERS, "topic": NAME, "config": PLACE, "key": NAME,
     "deterministic": read.boolean,
 }
 """No password: the file that is named has it, on each host."""
 _HAS_TOPIC: dict[str, str | None] = {"brokers": "brokers: HOST:9092", "topic": None}
 _READ_TOPIC = Record(
     {
-        **_TOPIC, "schema": _types, "timestamp": read.string, "start": one_of(Start), "follow": read.boolean,
+        **_TOPIC, "schema": _types, "timestamp": NAME, "start": one_of(Start), "follow": read.boolean,
         "event_time": EVENT_TIME,
     },
     _HAS_TOPIC,
@@ -181,27 +182,18 @@ _WRITTEN_TOPIC = Record(
 )
 
 _TABLE_NAME = r"^[^./\\\s]+(\.[^./\\\s]+)+$"
-_NO_SECRET = r"^(?![^/]*://[^/]*@)[^?]*$"
 
 
 @shape(None, type="string", pattern=_TABLE_NAME)
 def _table_name(node: Node, label: str, mistakes: Mistakes) -> None:
-    text = read.string.read(node, label, mistakes)
+    text = NAME.read(node, label, mistakes)
     if text is not None and not re.match(_TABLE_NAME, text):
         mistakes.add(node, f"{label} must be a namespace and a name, not {text!r}", "write table: shop.counts")
 
 
-@shape(None, type="string", pattern=_NO_SECRET)
-def _no_secret(node: Node, label: str, mistakes: Mistakes) -> None:
-    text = read.string.read(node, label, mistakes)
-    if text is not None and not re.match(_NO_SECRET, text):
-        message = f"{label} has a user, a password or a query: what a job says is kept in every store"
-        mistakes.add(node, message, "say it in the environment, PYICEBERG_CATALOG__NAME__URI, or in ~/.pyiceberg.yaml")
-
-
 _ICEBERG = Record(
     {
-        "type": read.string, "table": _table_name, "catalog": read.string, "uri": _no_secret, "warehouse": _no_secret,
+        "type": NAME, "table": _table_name, "catalog": NAME, "uri": CATALOG, "warehouse": CATALOG,
         "deterministic": read.boolean,
     },
     {"table": "table: shop.counts"},
@@ -235,7 +227,7 @@ CONNECTORS = {
 def connector(kind: Kind) -> Shape[dict[str, Any]]:
     types = CONNECTORS[kind]
     names = f"{', '.join(types)} or another connector's name"
-    any_type = Record({"type": read.string}, {"type": names}, more=True)
+    any_type = Record({"type": NAME}, {"type": names}, more=True)
 
     def read_connector(node: Node, label: str, mistakes: Mistakes) -> dict[str, Any] | None:
         values = any_type.read(node, label, mistakes)
@@ -244,6 +236,12 @@ def connector(kind: Kind) -> Shape[dict[str, Any]]:
         options = types.get(values["type"])
         if options:
             options.read(node, label, mistakes, title=f"{label} {values['type']}")
+            fields = options.fields
+            refused = any(name in fields and is_refused(v, fields[name]) for name, (_, v) in node.pairs.items())
+        else:
+            refused = check_options(node, label, mistakes)
+        if refused:  # further checks of the job would repeat the value in their messages
+            return {"connector": None}
         unread = Mistakes("") if options else mistakes  # what was checked by name needs no second mistake
         rows = node.pairs.items()
         return {"connector": {name: read.plain(v, f"{label}: {clipped(name)}", unread) for name, (_, v) in rows}}

@@ -164,7 +164,8 @@ def _is_whole(draft: Draft) -> bool:
     needed = (draft.kind, draft.parallelism, draft.max_parallelism, draft.key)
     broken = draft.inputs_broken or draft.outputs_broken or draft.join_broken
     lacks_table = draft.kind is Kind.LOOKUP and draft.lookup is None
-    return all(value is not None for value in needed) and not broken and not lacks_table
+    lacks_connector = draft.kind in (Kind.SOURCE, Kind.SINK) and draft.connector is None
+    return all(value is not None for value in needed) and not broken and not lacks_table and not lacks_connector
 
 
 def _operator(draft: Draft) -> Operator:

@@ -8,6 +8,7 @@ from typing import Any
 
 from formats.durations import duration_text
 from formats.job.event_time import duration
+from formats.job.locations import NAME, PLACE, TEXT
 from formats.job.model import How, Join, Lookup, LookupHow
 from formats.user_file import values as read
 from formats.user_file.mistakes import Mistakes
@@ -187,7 +188,7 @@ TABLES = (".parquet", ".csv")
 
 @shape(None, type="string", pattern=r"\.(parquet|csv)(?!\n)$")
 def _table_path(node: Node, label: str, mistakes: Mistakes) -> str | None:
-    path = read.string.read(node, label, mistakes)
+    path = PLACE.read(node, label, mistakes)
     if path is not None and not path.endswith(TABLES):
         mistakes.add(node, f"{label} must end in {' or '.join(TABLES)}, not {shown(path)}")
         return None
@@ -196,7 +197,7 @@ def _table_path(node: Node, label: str, mistakes: Mistakes) -> str | None:
 
 _LOOKUP = Record(
     {"path": _table_path, "key": read.columns, "how": one_of(LookupHow), "columns": read.columns,
-     "table": read.string, "query": read.string, "url_env": read.string, "service": read.string},
+     "table": NAME, "query": TEXT, "url_env": NAME, "service": NAME},
     {"key": "key: [column, ...]"},
     descriptions={
         "path": "A Parquet or CSV file, relative to the job file. Each task reads it when it starts.",

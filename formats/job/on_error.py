@@ -6,8 +6,8 @@ from enum import StrEnum
 
 import msgspec
 
+from formats.job.locations import PLACE
 from formats.job.model import DeadLetter, Kind, OnError
-from formats.user_file import values as read
 from formats.user_file.mistakes import Mistakes
 from formats.user_file.nodes import Mapping, Node
 from formats.user_file.values import Record, one_of, shape
@@ -25,7 +25,7 @@ class _Words(StrEnum):
 
 
 _WORDS = one_of(_Words)
-_DEAD_LETTER = Record({"dead_letter": read.string}, {"dead_letter": "a folder, or a place in a bucket"})
+_DEAD_LETTER = Record({"dead_letter": PLACE}, {"dead_letter": "a folder, or a place in a bucket"})
 
 
 @shape("on_error", anyOf=[_WORDS.schema, _DEAD_LETTER.schema])

@@ -85,7 +85,7 @@ def read_books(storage: Storage) -> Books:
 
 def _head(store: NativeStore, epoch: int, notes: _Reader) -> ManifestFacts | TriggerFacts | None:
     """What says of an epoch whose it is; acks of an open one are read as well, for what is damaged of them."""
-    outcome = store.outcome_path(epoch) or layout.outcome(epoch)
+    outcome = layout.outcome(epoch)
     if store.has_manifest(epoch):
         return notes.read(lambda: store.manifest(epoch), outcome)
     home = store.home(epoch) or ""

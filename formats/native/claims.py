@@ -161,7 +161,7 @@ def _newest(storage: Storage) -> tuple[int, Claim] | None:
     for number in sorted(_numbers(storage), reverse=True)[:1]:
         try:
             return number, msgspec.json.decode(storage.read(_path(number), 0, 4096), type=Claim)
-        except (NotFound, msgspec.MsgspecError):
+        except (NotFound, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
     return None
 

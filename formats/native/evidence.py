@@ -16,6 +16,7 @@ from formats.ids import TaskId
 from formats.job.expand import task_ids
 from formats.job.model import Topology
 from formats.native import layout
+from formats.native.fact_files import MAX_FACTS
 from formats.native.facts import (
     AbortFacts,
     AttemptFacts,
@@ -56,7 +57,7 @@ class EpochEvidence(msgspec.Struct, frozen=True):
     probes: by path, of `files` and of every file that a part names.
     packs: of an open epoch, in which its acks are.
     outcome: the file that says what became of it.
-    home: the id of the attempt whose work it is, "" where that is not known or in a store of version 1.
+    home: the id of the attempt whose work it is, "" where that is not known.
     """
 
     epoch: int
@@ -88,7 +89,7 @@ class EpochEvidence(msgspec.Struct, frozen=True):
         """Every file that the epoch accounts for."""
         if self.outcome is not None:
             yield self.outcome
-        if not self.has_manifest:
+        if self.home and not self.has_manifest:
             yield layout.trigger(self.epoch, self.home)
         yield from (file.path for file in self.files)
         for part in self.parts or ():
@@ -200,8 +201,7 @@ def epoch_evidence(store: NativeStore, epoch: int, prober: Prober) -> EpochEvide
     """All that can be known of one epoch; None if a job that runs has removed it meanwhile."""
     if store.has_manifest(epoch):
         notes = _Notes()
-        path = store.outcome_path(epoch) or layout.outcome(epoch)
-        manifest = notes.read(lambda: store.manifest(epoch), path, "manifest-unreadable")
+        manifest = notes.read(lambda: store.manifest(epoch), layout.outcome(epoch), "manifest-unreadable")
         evidence = _evidence(store, epoch, prober, notes, Status.COMPLETE, manifest=manifest)
         return evidence if store.has_manifest(epoch) else None
     evidence = _open_evidence(store, epoch, prober)
@@ -213,7 +213,7 @@ def epoch_evidence(store: NativeStore, epoch: int, prober: Prober) -> EpochEvide
 def _open_evidence(store: NativeStore, epoch: int, prober: Prober) -> EpochEvidence:
     notes = _Notes()
     trigger = notes.read(lambda: store.trigger(epoch), layout.trigger(epoch, store.home(epoch) or ""))
-    path, kind = store.outcome_path(epoch) or layout.outcome(epoch), store.outcome_kind(epoch)
+    path, kind = layout.outcome(epoch), store.outcome_kind(epoch)
     given_up = notes.read(lambda: store.aborted(epoch), path)
     if kind is FenceFacts:
         notes.read(lambda: store.fence(epoch), path)
@@ -247,7 +247,7 @@ def _evidence(
         graph = FileFacts(layout.topology(head.topology_sha256), None, None, head.topology_sha256)
         files = [graph] if manifest is None else [graph, manifest.tasks_file]
         # Read whole even by a quick look: what stands in these decides which other files are looked for.
-        probes = prober.probe(files, quick=False)
+        probes = prober.probe(files, quick=False, most=MAX_FACTS)
         if _sound(probes, graph):
             topology = notes.read(lambda: store.topology(epoch), graph.path)
         if manifest is None:
@@ -271,7 +271,7 @@ def _evidence(
         problems=tuple(notes.problems),
         packs=packs,
         quick=prober.quick,
-        outcome=store.outcome_path(epoch),
+        outcome=layout.outcome(epoch) if store.has_outcome(epoch) else None,
         home=manifest.attempt_id if manifest else store.home(epoch) or "",
     )
 

@@ -29,7 +29,6 @@ from formats.native.facts import (
     TriggerFacts,
     decode_facts,
     digest,
-    identity,
     is_id,
     outcome_kind,
     unseal,
@@ -74,8 +73,7 @@ class FactFiles:
         else:
             size = self.storage.size(path) or 0
             data = self.storage.read(path) if size <= MAX_FACTS else b""
-        if size > MAX_FACTS:
-            raise Damaged(f"has {size} bytes, a fact file has at most {MAX_FACTS}", path=f"{self.storage.root}/{path}")
+        _check(size, self.storage, path)
         return data
 
     def _numbers(self) -> list[int]:
@@ -109,10 +107,9 @@ class FactFiles:
         except UnsafePath:
             return True  # something is there; reading it says what is wrong
 
-    def outcome_path(self, epoch: int) -> str | None:
-        """The file that says what became of a number; None while nothing has."""
-        paths = (layout.outcome(epoch), layout.manifest_1(epoch), layout.aborted_1(epoch))
-        return next((path for path in paths if self._has(path)), None)
+    def has_outcome(self, epoch: int) -> bool:
+        """Whether there is a file that says what became of a number."""
+        return self._has(layout.outcome(epoch))
 
     def outcome_kind(self, epoch: int) -> OutcomeKind | None:
         """What became of a number, by the first bytes of its outcome; None while nothing has."""
@@ -124,8 +121,7 @@ class FactFiles:
         except FormatError as error:
             if not isinstance(error, NotFound) and self._has(path):
                 return ManifestFacts
-            older = ((layout.manifest_1(epoch), ManifestFacts), (layout.aborted_1(epoch), AbortFacts))
-            return next((kind for name, kind in older if self._has(name)), None)
+            return None
         return self._kinds[epoch]
 
     def has_manifest(self, epoch: int) -> bool:
@@ -144,8 +140,7 @@ class FactFiles:
         if epoch in self._homes and self._has(layout.trigger(epoch, self._homes[epoch])):
             return self._homes[epoch]
         names = (entry.name for entry in self.storage.list(layout.epoch_dir(epoch)) if entry.size is None)
-        ids = ["", *(name for name in names if is_id(name))]
-        homes = [id for id in ids if self._has(layout.trigger(epoch, id))]
+        homes = [name for name in names if is_id(name) and self._has(layout.trigger(epoch, name))]
         if not homes:
             return None
         self._homes[epoch] = homes[0] if len(homes) == 1 else max(homes, key=lambda id: self._begun_by(epoch, id))
@@ -161,7 +156,7 @@ class FactFiles:
     @functools.lru_cache(maxsize=4)  # noqa: B019 - as of `parts`, which is read by it
     def manifest(self, epoch: int) -> ManifestFacts:
         """NotFound without one; Damaged if it is not what was written."""
-        path = self.outcome_path(epoch) or layout.outcome(epoch)
+        path = layout.outcome(epoch)
         facts = self._unseal(path, ManifestFacts)
         if facts.epoch != epoch:
             raise Damaged(f"is the manifest of epoch {facts.epoch}, not of {epoch}", path=f"{self.storage.root}/{path}")
@@ -189,10 +184,9 @@ class FactFiles:
 
     def aborted(self, epoch: int) -> AbortFacts | None:
         """Why an epoch was given up."""
-        path = self.outcome_path(epoch)
-        if path is None or self.outcome_kind(epoch) is not AbortFacts:
+        if self.outcome_kind(epoch) is not AbortFacts:
             return None
-        return self._unseal(path, AbortFacts)
+        return self._unseal(layout.outcome(epoch), AbortFacts)
 
     @functools.lru_cache(maxsize=4)  # noqa: B019 - a store object lives as long as a command
     def parts(self, epoch: int) -> tuple[PartFacts, ...]:
@@ -267,12 +261,10 @@ class FactFiles:
 
     def attempt(self, path: str) -> AttemptFacts:
         """One life of the job; Damaged if the file is not what was written, or is another's."""
-        data = self._read_facts(path)
-        facts = unseal(data, AttemptFacts, f"{self.storage.root}/{path}")
-        check_facts(facts, f"{self.storage.root}/{path}")
+        facts = self._unseal(path, AttemptFacts)
         if path != layout.attempt(facts.attempt):
             raise Damaged(f"is the file of attempt {facts.attempt}", path=f"{self.storage.root}/{path}")
-        return identity(facts, data)
+        return facts
 
     def recoveries(self) -> list[RecoveryFacts]:
         """All live recoveries, by attempt, then by number."""
@@ -325,7 +317,7 @@ class FactFiles:
         check_json(data, where)
         try:
             topology = msgspec.json.decode(data, type=Topology)
-        except (msgspec.MsgspecError, RecursionError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise Damaged(f"is no job graph: {error}", path=where) from None
         check_graph(topology, where)
         return topology
@@ -350,3 +342,13 @@ class FactFiles:
     def tasks(self, epoch: int) -> list[TaskId]:
         """Every task of an epoch's job graph, by operator in declared order, then subtask."""
         return task_ids(self.topology(epoch))
+
+
+def check_size(storage: Storage, path: str) -> None:
+    """Raise Damaged if a fact file is too large to be read. A missing file is accepted."""
+    _check(storage.size(path) or 0, storage, path)
+
+
+def _check(size: int, storage: Storage, path: str) -> None:
+    if size > MAX_FACTS:
+        raise Damaged(f"has {size} bytes, a fact file has at most {MAX_FACTS}", path=f"{storage.root}/{path}")

@@ -9,43 +9,24 @@ from __future__ import annotations
 import functools
 import hashlib
 import secrets
-from collections.abc import Callable, Iterable
-from typing import Annotated, Final, TypeVar
+from collections.abc import Callable
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from formats.bounds import check_json
-from formats.errors import Damaged, UnsupportedVersion
+from formats.errors import Damaged
 from formats.ids import ChannelId, TaskId, operator_of
-from formats.job.model import Kind, Operator, Topology
-from formats.storage.ranges import range_of
+from formats.job.model import Kind, Operator
+from formats.version import FORMAT_VERSION, check_version
 from formats.view import FileFacts, Position
 from formats.watermark import END, LOWEST
 
-FORMAT_VERSION = "2.1"
-"""Of what is written, where nothing needs a newer reader."""
-
-REFERRING_VERSION = "3.0"
-"""Of facts in which a task has a file by key group: a reader of version 2 would take all of it."""
-
-PACKED_VERSION = "4.0"
-"""Of facts in which a file is a range of a pack, or a sink's part an upload: a reader of version 3 would look for a
-file of that name, and take the part for one that is gone; and gc of version 3 would remove packs."""
-
-TYPED_VERSION = "5.0"
-"""Of facts in which a sink's part is no file of JSON lines: a reader of version 4 takes its name for none."""
-
-STAGED_VERSION = "6.0"
-"""Of facts in which a sink's rows lie in the store until they are in the target: a reader of version 5 looks for them
-in a folder, and its gc would remove them."""
-
-REMOVING_VERSION = "7.0"
-"""Of facts with a state whose keys are removed again: a reader of version 6 would take a removed key for one that is
-there."""
-
-NEWEST_VERSION = REMOVING_VERSION
-"""That this program reads."""
+RECREATE = (
+    "recreate the store with `abs run --store` and a new directory, or read it with the version of abs that wrote it"
+)
+"""The hint for a store of another format version."""
 
 EpochNumber = Annotated[int, Meta(ge=0, le=10**10 - 1)]
 """As many digits as the name of an epoch's folder has."""
@@ -75,8 +56,8 @@ class AttemptFacts(msgspec.Struct, frozen=True, omit_defaults=True):
 
     kind: `run`, `restore`, `repair` or `rescale`. first_epoch: every epoch that this attempt triggers is at or above
     it. directory: of the job file, against which its paths are relative. id: 128 random bits in hex, since copies of a
-    store go on with the same numbers; stores of version 1 have none in the file, see `identity`. plan: digest of the
-    plan that it carries out, so that the same plan can be gone on with after a crash.
+    store continue with the same numbers. plan: digest of the plan that it carries out, so that the same plan can be
+    resumed after a crash.
     code: digests of the modules that the job's functions stand in, and of those beside the job file that they import,
     by path; null where that is not known.
     repairs: of a repair, the epoch that it makes whole; it triggers none. Its own are the numbers from first_epoch to
@@ -95,7 +76,7 @@ class AttemptFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     topology_sha256: str
     directory: str
     started: str
-    id: str = ""
+    id: str
     plan: str | None = None
     code: dict[str, str] | None = None
     repairs: EpochNumber | None = None
@@ -106,7 +87,7 @@ class AttemptFacts(msgspec.Struct, frozen=True, omit_defaults=True):
         return (self.first_epoch if self.repairs is None else self.repairs) <= epoch
 
 
-class TakenAgainFacts(msgspec.Struct, frozen=True):
+class ReplayFacts(msgspec.Struct, frozen=True):
     """Lost tasks restarted alone and took their steps again.
 
     steps: how many that were. schedule_bytes: of all schedules that they were sent. frame_bytes: what all workers had
@@ -124,7 +105,7 @@ class RecoveryFacts(msgspec.Struct, frozen=True):
     number: from 1 within the attempt. epoch: from which they restarted. cause: what was lost, for people. workers: the
     numbers of those that were lost. restart: what restarted, ranges of subtasks by operator. untouched: how many tasks
     went on. replayed: records that sources read again. lost: when. seconds: until all that restarted had caught up.
-    again: where they took their steps again, what that took.
+    deterministic_replay: where they took their steps again, what that took.
     """
 
     schema: str
@@ -140,7 +121,7 @@ class RecoveryFacts(msgspec.Struct, frozen=True):
     replayed: Count
     lost: str
     seconds: float
-    again: TakenAgainFacts | None = None
+    deterministic_replay: ReplayFacts | None = None
 
 
 class TriggerFacts(msgspec.Struct, frozen=True):
@@ -155,7 +136,7 @@ class TriggerFacts(msgspec.Struct, frozen=True):
     policy: str
     topology_sha256: str
     triggered: str
-    attempt_id: str = ""
+    attempt_id: str
 
     @classmethod
     def of(
@@ -206,15 +187,14 @@ class FooterFacts(msgspec.Struct, frozen=True, array_like=True):
 class StateFileFacts(FileFacts, frozen=True, omit_defaults=True):
     """A state file; path, bytes, rows and sha256 are of the whole of it.
 
-    row_groups: by offset, those that the task reads; none in files of version 2.0, whose parts nothing proves.
-    footer: None for a file of version 2.0.
+    row_groups: by offset, those that the task reads.
     key_groups: first and last, both included, of those that count for the task, where it has not the whole file: see
     `formats.native.state.references`.
     removed: so many of its rows stand for keys that were removed; None of state that removes none.
     """
 
-    row_groups: tuple[RowGroupFacts, ...] = ()
-    footer: FooterFacts | None = None
+    row_groups: tuple[RowGroupFacts, ...]
+    footer: FooterFacts
     key_groups: tuple[Count, Count] | None = None
     removed: Count | None = None
 
@@ -313,7 +293,7 @@ class PartFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     alignment: float
     sync: float
     async_: float = msgspec.field(name="async")
-    attempt_id: str = ""
+    attempt_id: str
     schedule: ScheduleFacts | None = None
     watermark: Time | None = None
     skipped: Count = 0
@@ -351,12 +331,30 @@ class TasksFacts(msgspec.Struct, frozen=True):
     parts: tuple[PartFacts, ...]
 
 
+class CommittedFacts(msgspec.Struct, frozen=True):
+    """The rows that a target of a sink must have after an epoch, cumulatively.
+
+    operator: the sink's id.
+    target: its name, as in `SinkFile.directory`.
+    epoch: the newest epoch whose rows a manifest of the history names for the target.
+    previous: the value of `epoch` before that manifest; 0 if its rows were the first.
+    rows: the number of rows that manifests of the history have named for the target.
+    """
+
+    operator: str
+    target: str
+    epoch: EpochNumber
+    previous: Count
+    rows: Count
+
+
 class ManifestFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     """`epochs/<n>/outcome.json`: the epoch is complete.
 
     bytes: written for it; state_bytes, state_rows: of all that it refers to. duration: seconds from trigger to this
     file. idle: the job had nothing left to do. moved, removed: of the first epoch of a generation: the operators of
-    its parent that have another id from here on, and those that are gone on purpose.
+    its parent that have another id from here on, and those that are gone on purpose. committed: one record for
+    each target that the history of the epoch has written, deleted manifests included.
     """
 
     schema: str
@@ -378,9 +376,10 @@ class ManifestFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     log_records: Count
     idle: bool
     tasks_file: FileFacts
-    attempt_id: str = ""
+    attempt_id: str
     moved: dict[str, str] = {}
     removed: tuple[str, ...] = ()
+    committed: tuple[CommittedFacts, ...] = ()
 
 
 class AbortFacts(msgspec.Struct, frozen=True):
@@ -392,7 +391,7 @@ class AbortFacts(msgspec.Struct, frozen=True):
     attempt: Count
     reason: str
     aborted: str
-    attempt_id: str = ""
+    attempt_id: str
 
 
 class FenceFacts(msgspec.Struct, frozen=True):
@@ -469,46 +468,15 @@ SCHEMAS: dict[type[msgspec.Struct], str] = {
 F = TypeVar("F", bound=msgspec.Struct)
 
 
-def header(kind: type[msgspec.Struct], version: str = FORMAT_VERSION) -> dict[str, str]:
-    """The two members that begin every facts file. version: of what they need a reader for."""
-    return {"schema": SCHEMAS[kind], "version": version}
-
-
-def version_for(parts: Iterable[PartFacts]) -> str:
-    """The version of facts with these parts: what a reader has to know of the files that they name, and of what their
-    sinks have staged."""
-    version = FORMAT_VERSION
-    for part in parts:
-        if any(file.removed is not None for file in part.state):
-            return REMOVING_VERSION
-        if any(file.staged is not None for file in part.sink):
-            version = max(version, STAGED_VERSION)
-        if any(not file.name.endswith(".jsonl") for file in part.sink):
-            version = max(version, TYPED_VERSION)
-        if any(file.upload is not None for file in part.sink):
-            version = max(version, PACKED_VERSION)
-        for file in files_of(part):
-            if range_of(file.path) is not None:
-                version = max(version, PACKED_VERSION)
-            if isinstance(file, StateFileFacts) and file.key_groups is not None:
-                version = max(version, REFERRING_VERSION)
-    return version
-
-
-def state_version(topology: Topology) -> str:
-    """The version of a store that has epochs of this job, as far as its operators' state goes."""
-    return REMOVING_VERSION if any(map(removes_keys, topology.operators)) else FORMAT_VERSION
+def header(kind: type[msgspec.Struct]) -> dict[str, str]:
+    """The two members that begin every facts file."""
+    return {"schema": SCHEMAS[kind], "version": FORMAT_VERSION}
 
 
 def removes_keys(operator: Operator) -> bool:
     """Whether keys are removed from an operator's state."""
     by_time = bool(operator.window or operator.ttl or operator.join)
     return by_time or (operator.kind is Kind.PROCESS and bool(operator.key))
-
-
-def with_version(part: PartFacts) -> PartFacts:
-    """A part with the version that its files need."""
-    return msgspec.structs.replace(part, version=version_for([part]))
 
 
 def files_of(part: PartFacts) -> list[FileFacts]:
@@ -520,35 +488,6 @@ def files_of(part: PartFacts) -> list[FileFacts]:
 def staged_by(part: PartFacts) -> list[FileFacts]:
     """The files of the store that hold what a sink has staged."""
     return [FileFacts(file.staged, file.bytes, file.rows, file.sha256) for file in part.sink if file.staged is not None]
-
-
-def major(version: str) -> int:
-    """The number before the dot; 0 where there is none."""
-    number = version.partition(".")[0]
-    return int(number[:9]) if number.isascii() and number.isdigit() else 0
-
-
-def identity(facts: AttemptFacts, data: bytes) -> AttemptFacts:
-    """The facts with the attempt's id: that of a file of version 1, which names none, is taken from its digest, so
-    that it is the same in every copy of the store."""
-    return facts if facts.id else msgspec.structs.replace(facts, id=digest(data)[:ID_LENGTH])
-
-
-def digest_1(facts: StoreFacts) -> str:
-    """The SHA-256 that the store's own file had while it was of version 1, if it was."""
-    return digest(seal(msgspec.structs.replace(facts, version="1.0")))
-
-
-def older_digests(facts: StoreFacts) -> set[str]:
-    """Those that the store's own file can have had before an attempt brought it up to its version."""
-    versions = ("1.0", "2.0", FORMAT_VERSION, REFERRING_VERSION, PACKED_VERSION, TYPED_VERSION, STAGED_VERSION)
-    older = [version for version in versions if major(version) < major(facts.version)]
-    return {digest(seal(msgspec.structs.replace(facts, version=version))) for version in older}
-
-
-def is_version_1(facts: AttemptFacts) -> bool:
-    """Whether the attempt was one of a store of version 1."""
-    return major(facts.version) == 1
 
 
 def new_id() -> str:
@@ -584,13 +523,13 @@ def seal(facts: msgspec.Struct) -> bytes:
 def unseal(data: bytes, kind: type[F], path: str, schema: str | None = None) -> F:
     """The facts in a sealed file. schema: where `SCHEMAS` has none for the kind.
 
-    Raises UnsupportedVersion for a newer major version, Damaged for anything else that `seal` did not write.
+    Raises UnsupportedVersion for another format version, Damaged for anything else that `seal` did not write.
     """
     body, tail = memoryview(data)[:-SEAL_LENGTH], data[-SEAL_LENGTH:]
     expected = SEAL + digest(body).encode() + b'"}\n'
     if tail != expected:
-        if not tail.startswith(SEAL):  # a newer format may seal in another way; a flipped digit is no newer format
-            _refuse_newer(data, path)
+        if not tail.startswith(SEAL):  # another format may seal in another way; a flipped digit is no other format
+            _refuse_other(data, path)
             raise Damaged(
                 "was cut short or overwritten: it does not end in its own digest",
                 path=path,
@@ -611,28 +550,23 @@ def decode_facts(data: bytes, kind: type[F], path: str, schema: str | None = Non
     check_json(data, path)
     try:
         facts = msgspec.json.decode(data, type=kind)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        _refuse_newer(data, path)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        _refuse_other(data, path)
         raise Damaged(f"its digest holds, but it is no {schema}: {error}", path=path) from None
-    _refuse_major(getattr(facts, "version", ""), path)
+    check_version(getattr(facts, "version", FORMAT_VERSION), path=path, hint=RECREATE)
     if getattr(facts, "schema", None) != schema:
         raise Damaged(f"is a {getattr(facts, 'schema', None)!r}, expected {schema!r}", path=path)
     return facts
 
 
 class _Version(msgspec.Struct):
-    version: str = "0"
+    version: Any = FORMAT_VERSION
 
 
-def _refuse_newer(data: bytes, path: str) -> None:
+def _refuse_other(data: bytes, path: str) -> None:
+    """Refuse a file that cannot be decoded and names another format version: it is not damaged."""
     try:
-        _refuse_major(msgspec.json.decode(data, type=_Version).version, path)
-    except (msgspec.MsgspecError, RecursionError):
+        found = msgspec.json.decode(data, type=_Version).version
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return
-
-
-def _refuse_major(version: str, path: str) -> None:
-    if major(version) > (ours := major(NEWEST_VERSION)):
-        raise UnsupportedVersion(
-            f"has format version {version}, this program reads up to {ours}.x", path=path, hint="use a newer abs"
-        )
+    check_version(found, path=path, hint=RECREATE)

@@ -3,7 +3,7 @@
 64 bits, over Arrow columns at numpy speed. Integers of any width, booleans, dates and times hash by value; floats
 by their double's bits (-0.0 as 0.0, every NaN alike); strings and bytes by 8-byte little-endian lanes and length, those
 beyond LONG bytes by BLAKE2b, first 8 bytes, little-endian;
-anything else by its string form. It is part of the store's format: changing it is a new major version.
+anything else by its string form. It is part of the store's format: changing it is a new format version.
 """
 
 from __future__ import annotations

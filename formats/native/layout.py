@@ -1,8 +1,7 @@
 """Where each file of a native store lies, relative to its root.
 
 What an attempt writes for an epoch lies in a folder named by the attempt's id, so that an attempt that has lost the
-store cannot touch a file of the one that took it over. `attempt` below is that id; "" is the place of stores of
-version 1, which had no such folder.
+store cannot touch a file of the one that took it over. `attempt` below is that id.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ ATTEMPTS = "attempts"
 RECOVERIES = "recoveries"
 TAGS = "tags"
 WRITTEN = "written"
-ASIDE = "aside"
+ASIDE = "quarantine"
 """What was damaged, kept as it was: no command looks into it, and nothing removes it."""
 ROWS = ".rows"
 """How the names of files end that sinks have staged, whatever is in them."""
@@ -39,22 +38,12 @@ def epoch_dir(epoch: int) -> str:
 
 def home(epoch: int, attempt: str) -> str:
     """The folder of all that one attempt writes for an epoch but its outcome."""
-    return f"{epoch_dir(epoch)}/{attempt}" if attempt else epoch_dir(epoch)
+    return f"{epoch_dir(epoch)}/{attempt}"
 
 
 def outcome(epoch: int) -> str:
     """The one file that says what became of an epoch number."""
     return f"{epoch_dir(epoch)}/outcome.json"
-
-
-def manifest_1(epoch: int) -> str:
-    """The outcome of a complete epoch in a store of version 1."""
-    return f"{epoch_dir(epoch)}/manifest.json"
-
-
-def aborted_1(epoch: int) -> str:
-    """The outcome of an epoch that was given up in a store of version 1."""
-    return f"{epoch_dir(epoch)}/aborted.json"
 
 
 def tasks_file(epoch: int, attempt: str) -> str:
@@ -183,18 +172,30 @@ class PartPath(NamedTuple):
     file: str
 
 
-_PART = re.compile(r"(.+?)/parts/([^/]+/[^/]+)/(ack\.json|state\.parquet|log/.+\.arrow|[0-9a-f]{16}\.rows)", re.DOTALL)
+_FILE = re.compile(r"ack\.json|state\.parquet|[0-9a-f]{16}\.rows")
 
 
 def part_of(path: str) -> PartPath | None:
     """Whose part a file belongs to, by its name; None where it is no file of a part."""
-    match = _PART.fullmatch(path)
-    if match is None:
-        return None
-    try:
-        return PartPath(match[1], TaskId.parse(match[2]), match[3])
-    except ValueError:
-        return None
+    names = path.split("/")
+    for at, name in enumerate(names):
+        if name == "parts" and at and _is_file_of_part(names, at + 3):
+            home = "/".join(names[:at])
+            try:
+                return PartPath(home, TaskId.parse("/".join(names[at + 1 : at + 3])), "/".join(names[at + 3 :]))
+            except ValueError:
+                return None
+    return None
+
+
+def _is_file_of_part(names: list[str], at: int) -> bool:
+    """Tell whether the names from `at` on are those of a file in a part. The regular expression for a whole path took
+    time that grew with the square of its length."""
+    if at >= len(names) or not (names[at - 2] and names[at - 1]) or (at == 4 and not names[0]):
+        return False
+    if names[at] == "log":
+        return at + 1 < len(names) and names[-1].endswith(".arrow") and (at + 2 < len(names) or names[-1] != ".arrow")
+    return at + 1 == len(names) and _FILE.fullmatch(names[at]) is not None
 
 
 def epoch_of(path: str) -> int | None:

@@ -143,5 +143,5 @@ def _holder(fd: int) -> str:
     try:
         holder = json.loads(os.pread(fd, 4096, 0))
         return f"process {holder['pid']} on {holder['host']}"
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return "another process"

@@ -8,7 +8,7 @@ import msgspec
 from formats.errors import NotFound
 from formats.ids import EpochId
 from formats.native import layout
-from formats.native.facts import STAGED_VERSION, TargetFacts, WrittenFacts, header, seal, unseal
+from formats.native.facts import TargetFacts, WrittenFacts, header, seal, unseal
 from formats.native.names import check_facts
 from formats.storage import Storage
 from formats.timestamps import now
@@ -48,9 +48,17 @@ def note_written(
     facts = WrittenFacts(
         operator=operator, epoch=epoch.number, attempt_id=epoch.attempt_id, written=now(),
         target=msgspec.UNSET if target is None else TargetFacts(*target),
-        **header(WrittenFacts, STAGED_VERSION),
+        **header(WrittenFacts),
     )  # fmt: skip
     storage.put(layout.written(operator), seal(facts), replace=True)
+
+
+def note_published(storage: Storage, operator: str, epoch: EpochId) -> None:
+    """Note that the target of a sink has all rows that lead to an epoch; which target that is stays as it was noted."""
+    facts = _read(storage, operator)
+    target = None if facts is None or facts.target is msgspec.UNSET else (facts.target.title, facts.target.identity)
+    if facts is None or (facts.epoch, facts.attempt_id) != (epoch.number, epoch.attempt_id):
+        note_written(storage, operator, epoch, target)
 
 
 def forget_written(storage: Storage, operator: str) -> None:

@@ -14,7 +14,6 @@ import msgspec
 from formats.errors import Damaged
 from formats.native import layout
 from formats.native.facts import (
-    PACKED_VERSION,
     LogFacts,
     PackFacts,
     PartFacts,
@@ -23,8 +22,6 @@ from formats.native.facts import (
     header,
     seal,
     unseal,
-    version_for,
-    with_version,
 )
 from formats.native.names import check_facts
 from formats.storage import Storage
@@ -86,7 +83,7 @@ def _line(path: str, loose: Sequence[Loose], start: int) -> tuple[bytes, tuple[P
         attempt=first.attempt,
         attempt_id=first.attempt_id,
         parts=tuple(parts),
-        **header(PackFacts, max(PACKED_VERSION, version_for(parts))),
+        **header(PackFacts),
     )
     return seal(facts), facts.parts
 
@@ -101,9 +98,7 @@ def _moved(part: PartFacts, places: Mapping[str, str]) -> PartFacts:
         file = msgspec.structs.replace(facts.file, path=places.get(facts.file.path, facts.file.path))
         return msgspec.structs.replace(facts, file=file)
 
-    return with_version(
-        msgspec.structs.replace(part, state=tuple(map(there, part.state)), logs=tuple(map(log, part.logs)))
-    )
+    return msgspec.structs.replace(part, state=tuple(map(there, part.state)), logs=tuple(map(log, part.logs)))
 
 
 def read_pack(storage: Storage, path: str) -> Pack:

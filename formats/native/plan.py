@@ -29,7 +29,7 @@ class RestartRow(msgspec.Struct, frozen=True):
 
     operator: str
     subtasks: Subtasks
-    why: str
+    reason: str
 
 
 class DedupRow(msgspec.Struct, frozen=True):
@@ -87,6 +87,7 @@ class NativePlan(Body, frozen=True, kw_only=True):
     distrust: of a repair, those of `failed` of whose parts nothing is to be believed.
     parallelism: of the operators that get another one.
     local: of a running job whose workers keep schedules: lost tasks take their steps again.
+    newest: complete epoch that the store had when the plan was made; 0 in a plan from a graph.
 
     Raises ValueError when a plan that is to be carried out names no epoch.
     """
@@ -108,6 +109,7 @@ class NativePlan(Body, frozen=True, kw_only=True):
     skipped: tuple[Skipped, ...] = ()
     distrust: tuple[Task, ...] = ()
     local: bool = False
+    newest: Count = 0
 
     def __post_init__(self) -> None:
         if self.needs_store and None in (self.epoch, self.base_epoch):

@@ -84,12 +84,13 @@ class Prober:
         self._sliced: dict[Key, set[Slice]] = {}
 
     def probe(
-        self, files: Iterable[FileFacts], *, quick: bool | None = None, widths: Mapping[str, int] = MappingProxyType({})
+        self, files: Iterable[FileFacts], *, quick: bool | None = None,
+        widths: Mapping[str, int] = MappingProxyType({}), most: int | None = None,
     ) -> dict[str, FileProbe]:
         """By path. A file is read only if its size is what was written, decoded only if its digest is.
 
         quick: other than the prober's own, for fact files, which are read in any case; widths: by path of a state file
-        the number of key groups, where it is known.
+        the number of key groups, where it is known; most: bytes of a file beyond which it is not read.
         """
         quick = self.quick if quick is None else quick
         wanted: dict[Key, set[Slice]] = {}
@@ -104,7 +105,7 @@ class Prober:
             for key, slices in wanted.items()
             if key not in self._known or not (quick or slices <= self._sliced[key])
         ]
-        look = functools.partial(self._probe, quick=quick, widths=widths)
+        look = functools.partial(self._probe, quick=quick, widths=widths, most=most)
         if len(new) > 1 and not quick and not isinstance(self.storage, ServedStorage):
             with ThreadPoolExecutor(min(len(new), 2 * (os.cpu_count() or 1))) as pool:
                 probes = list(pool.map(look, *zip(*new, strict=True)))
@@ -127,12 +128,14 @@ class Prober:
         self._known = {key: probe for key, probe in self._known.items() if key[0] != path}
 
     def _probe(
-        self, file: FileFacts, slices: Sequence[Slice], *, quick: bool, widths: Mapping[str, int]
+        self, file: FileFacts, slices: Sequence[Slice], *, quick: bool, widths: Mapping[str, int], most: int | None
     ) -> FileProbe:
         try:
             size = ranges.size(self.storage, file.path)
             if quick or size is None or (file.bytes is not None and size != file.bytes):
                 return FileProbe(file.path, size)
+            if most is not None and size > most:
+                return FileProbe(file.path, size, error=f"has {size} bytes, at most {most} are read of such a file")
             sha256, sliced, data = self._digest(file.path, slices)
         except (FormatError, OSError) as error:
             return FileProbe(file.path, None, error=_reason(error))
@@ -140,6 +143,8 @@ class Prober:
             return FileProbe(file.path, size, sha256, slices=sliced)
         try:
             decoded = self._decode(file.path, size, data, widths.get(file.path))
+        except ImportError:  # a missing package is no damage
+            raise
         except Exception as error:  # whatever a crafted file makes the decoders raise is a finding
             return FileProbe(file.path, size, sha256, error=_reason(error))
         return msgspec.structs.replace(decoded, sha256=sha256, slices=sliced)
@@ -191,7 +196,7 @@ def _slices(file: FileFacts) -> Iterator[Slice]:
     """What facts name of a state file with a digest of its own."""
     if isinstance(file, StateFileFacts):
         yield from ((group.offset, group.bytes) for group in file.row_groups)
-        if file.footer is not None and file.bytes is not None:
+        if file.bytes is not None:
             yield file.footer.offset, file.bytes - file.footer.offset
 
 

@@ -67,7 +67,7 @@ def remains_of(store: NativeStore, epoch: int) -> Remains:
     if manifest is not None:
         taker = _attempt(store, epoch, manifest.attempt, manifest.attempt_id)
         tasks = _tasks(store, epoch, manifest.attempt_id)
-        facts = (store.outcome_path(epoch) or path, *((manifest.tasks_file.path,) if tasks else ()))
+        facts = (path, *((manifest.tasks_file.path,) if tasks else ()))
         return Remains(_trigger_of(manifest), taker, True, manifest.idle, _by_task(tasks), tasks is not None, facts,
                        manifest.moved, manifest.removed)  # fmt: skip
     trigger = _trigger(store, epoch)
@@ -159,8 +159,7 @@ def _by_task(parts: tuple[PartFacts, ...] | None) -> dict[TaskId, PartFacts]:
 
 
 def _attempt(store: NativeStore, epoch: int, number: int, id: str) -> AttemptFacts:
-    # A store of version 1 has no ids in its facts.
-    attempt = next((life for life in store.attempts() if life.attempt == number and (not id or life.id == id)), None)
+    attempt = next((life for life in store.attempts() if (life.attempt, life.id) == (number, id)), None)
     if attempt is None:
         raise _beyond(store, epoch, f"was taken by attempt {number}, of which there is no record")
     return attempt

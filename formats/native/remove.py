@@ -70,8 +70,8 @@ def remove_epoch(storage: Storage, epoch: int, keep: Collection[str], *, kind: O
     if kind is None and outcome in there:
         kind = outcome_kind(storage.read(outcome, 0, 64))
     fenced = kind is FenceFacts
-    ids = ["", *{path.split("/")[2] for path in there if is_id(path.split("/")[2])}]
-    first = [layout.trigger(epoch, id) for id in ids] + [layout.manifest_1(epoch), *([] if fenced else [outcome])]
+    ids = {path.split("/")[2] for path in there if is_id(path.split("/")[2])}
+    first = [layout.trigger(epoch, id) for id in sorted(ids)] + ([] if fenced else [outcome])
     for path in first:
         if path in there:
             storage.delete(path)

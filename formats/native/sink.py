@@ -3,13 +3,13 @@
     part-<task, 5 digits>-<epoch, 10 digits>.jsonl    what readers see; also .csv and .parquet, by the sink's type
     .staged/<attempt id>/part-...                     made, and of an epoch that is not known to be complete
     superseded/<attempt id>/part-...                  set aside when the job went back, or another store took over
-    superseded/unnamed/part-...                       set aside since no epoch of its attempt names it
+    superseded/unnamed/part-...                       set aside since no epoch names it, or no attempt is known to have
+                                                      made it
     .abs-sink/lock                                    held while an attempt runs
     .abs-sink/<claim, 10 digits>.json                 who took the sink over; the highest number counts
 
 The visible name of a part says its epoch and not its attempt, and copies of a store use epoch numbers again. So the
-newest claim says which attempt every visible part is of. Stores of version 1 kept staged and superseded parts without
-a folder for their attempt (the id "" below), and a digest of their facts in `.abs-store` in place of a claim.
+newest claim says which attempt every visible part is of.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from typing import NamedTuple
 
 import msgspec
 
-from formats.errors import Damaged, NotFound
+from formats.errors import Damaged
 from formats.ids import EpochId
-from formats.native.facts import FORMAT_VERSION, is_id, seal, unseal
+from formats.native.facts import is_id, seal, unseal
 from formats.storage import LocalStorage, Storage
+from formats.version import FORMAT_VERSION
 
 CLAIMS = ".abs-sink"
 STAGED = ".staged"
 SUPERSEDED = "superseded"
 UNNAMED = "unnamed"
 """In place of an attempt's id: of visible parts that no epoch names, so that nothing brings them back."""
-OWNER_1 = ".abs-store"
 ENDINGS = ("jsonl", "csv", "parquet")
 """Of the names of parts: the types of sinks that write files."""
 PART = re.compile(rf"part-(\d{{5}})-(\d{{10}})\.(?:{'|'.join(ENDINGS)})", re.ASCII)
@@ -92,13 +92,13 @@ def task_of_part(name: str) -> int:
 
 def staged_path(id: str, name: str) -> str:
     """Where a part waits, relative to the sink's folder."""
-    return f"{STAGED}/{id}/{name}" if id else f"{STAGED}/{name}"
+    return f"{STAGED}/{id}/{name}"
 
 
 class PartId(NamedTuple):
     """A part of a sink, wherever it lies. Ordered by attempt, then by name.
 
-    attempt_id: of the attempt that made it, empty where that is not known;
+    attempt_id: of the attempt that made it, empty where that is not known: of visible parts alone;
     name: its visible name.
     """
 
@@ -118,7 +118,7 @@ class PartId(NamedTuple):
     @property
     def superseded(self) -> str:
         """Where it is set aside, relative to the sink's folder."""
-        return f"{SUPERSEDED}/{self.attempt_id}/{self.name}" if self.attempt_id else f"{SUPERSEDED}/{self.name}"
+        return f"{SUPERSEDED}/{self.attempt_id or UNNAMED}/{self.name}"
 
 
 class Claims:
@@ -181,30 +181,21 @@ class SinkFolder(Claims):
 
     def unfinished(self) -> list[tuple[str, str]]:
         """Parts that were being written: attempt's id and path."""
-        folders = ["", *(e.name for e in self.storage.list(STAGED) if e.size is None and is_id(e.name))]
+        folders = [e.name for e in self.storage.list(STAGED) if e.size is None and is_id(e.name)]
         return [
             (id, staged_path(id, entry.name))
             for id in folders
-            for entry in self.storage.list(f"{STAGED}/{id}" if id else STAGED)
+            for entry in self.storage.list(f"{STAGED}/{id}")
             if entry.size is not None and OPEN.fullmatch(entry.name)
         ]
 
     def _by_attempt(self, folder: str) -> dict[PartId, int]:
         parts: dict[PartId, int] = {}
         for entry in self.storage.list(folder):
-            if entry.size is not None:
-                parts[PartId("", entry.name)] = entry.size
-            elif is_id(entry.name):
+            if entry.size is None and is_id(entry.name):
                 inside = self.storage.list(f"{folder}/{entry.name}")
                 parts.update({PartId(entry.name, file.name): file.size for file in inside if file.size is not None})
         return {part: size for part, size in parts.items() if PART.fullmatch(part.name)}
-
-    def owner_1(self) -> str | None:
-        """What a store of version 1 left in place of a claim: the digest of its facts."""
-        try:
-            return self.storage.read(OWNER_1, 0, 80).decode("ascii", "replace").strip()
-        except NotFound:
-            return None
 
 
 def new_claim(

@@ -315,8 +315,8 @@ def _operator(id: str, parts: Sequence[PartFacts | None], own: str) -> OperatorF
         rows=total([part.rows for part in present]) if all_present else None,
         tasks=tuple(_tasks(present)),
         new_bytes=sum([file.bytes or 0 for file in files if file.path.startswith(own)]) if all_present else None,
-        shown_rows=sum([file.rows for file in shown]) if shown else None,
-        shown_bytes=sum([file.bytes for file in shown]) if shown else None,
+        published_rows=sum([file.rows for file in shown]) if shown else None,
+        published_bytes=sum([file.bytes for file in shown]) if shown else None,
     )
 
 

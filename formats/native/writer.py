@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import msgspec
+from collections.abc import Iterable, Sequence
 
 from formats.errors import Damaged, NotFound, OtherJob
 from formats.job import model as topologies
 from formats.job.model import Topology
 from formats.native import layout
+from formats.native.committed import committed_after
 from formats.native.facts import (
-    FORMAT_VERSION,
     AbortFacts,
     AttemptFacts,
+    CommittedFacts,
     FenceFacts,
     ManifestFacts,
     PartFacts,
@@ -25,10 +24,8 @@ from formats.native.facts import (
     digest,
     files_of,
     header,
-    major,
     seal,
     unseal,
-    version_for,
 )
 from formats.storage import Putting, Storage, delete_all
 from formats.timestamps import now, seconds_between
@@ -63,16 +60,9 @@ def check_store_of(storage: Storage, job: str) -> bool:
     return False
 
 
-def put_store(storage: Storage, job: str, version: str = FORMAT_VERSION) -> None:
-    """Say that the directory is a store; from then on it is one. version: of what is there already."""
-    storage.put(layout.STORE, seal(StoreFacts(job=job, created=now(), **header(StoreFacts, version))))
-
-
-def bring_up(storage: Storage, facts: StoreFacts, version: str = FORMAT_VERSION) -> None:
-    """Let a store of an older major version say that it is of this one, before an attempt writes what that did not
-    have."""
-    if major(facts.version) < major(version):
-        storage.put(layout.STORE, seal(msgspec.structs.replace(facts, version=version)), replace=True)
+def put_store(storage: Storage, job: str) -> None:
+    """Say that the directory is a store; from then on it is one."""
+    storage.put(layout.STORE, seal(StoreFacts(job=job, created=now(), **header(StoreFacts))))
 
 
 def put_topology(storage: Storage, topology: Topology) -> str:
@@ -135,22 +125,24 @@ def complete(
     idle: bool,
     moved: dict[str, str] | None = None,
     removed: tuple[str, ...] = (),
+    committed: Iterable[CommittedFacts] = (),
     state_rows: int | None = None,
     tasks_file: FileFacts | None = None,
     ack_files: Sequence[str] | None = None,
 ) -> ManifestFacts:
     """Make an epoch complete: the tasks file, then the manifest; then the acks, which it replaces, go.
 
-    moved, removed: operators of its parent, see `ManifestFacts`. state_rows: of all parts, where they have not all
-    counted theirs. tasks_file: where that is there already. ack_files: those, where that is not one for
-    each part.
+    moved, removed: operators of its parent, see `ManifestFacts`. committed: as its parent's manifest says.
+    state_rows: of all parts, where they have not all counted theirs. tasks_file: where that is there already.
+    ack_files: those, where that is not one for each part.
 
     FileExistsError if the number has an outcome: a later attempt has taken the store over.
     """
     tasks_file = tasks_file or put_tasks(storage, trigger, parts)
     manifest = _manifest(
-        trigger, job, parts, tasks_file, idle=idle, moved=moved, removed=removed, state_rows=state_rows
-    )
+        trigger, job, parts, tasks_file, idle=idle, moved=moved, removed=removed, committed=committed,
+        state_rows=state_rows,
+    )  # fmt: skip
     storage.put(layout.outcome(trigger.epoch), seal(manifest))
     if ack_files is None:
         ack_files = [layout.ack(part.epoch, part.task_name, part.attempt_id) for part in parts]
@@ -167,6 +159,7 @@ def complete_anew(
     idle: bool,
     moved: dict[str, str],
     removed: tuple[str, ...],
+    committed: Iterable[CommittedFacts],
     replace: bool = True,
 ) -> ManifestFacts:
     """Make an epoch complete that a repair has taken over: the tasks file, then, in one step, the manifest in place of
@@ -175,14 +168,16 @@ def complete_anew(
     replace: else FileExistsError if it has one.
     """
     tasks_file = put_tasks(storage, trigger, parts)
-    manifest = _manifest(trigger, job, parts, tasks_file, idle=idle, moved=moved, removed=removed)
+    manifest = _manifest(
+        trigger, job, parts, tasks_file, idle=idle, moved=moved, removed=removed, committed=committed
+    )
     storage.put(layout.outcome(trigger.epoch), seal(manifest), replace=replace)
     return manifest
 
 
 def put_tasks(storage: Storage, trigger: TriggerFacts, parts: tuple[PartFacts, ...]) -> FileFacts:
     """Write the tasks file, which counts for nothing until a manifest names it."""
-    body = seal(TasksFacts(epoch=trigger.epoch, parts=parts, **header(TasksFacts, version_for(parts))))
+    body = seal(TasksFacts(epoch=trigger.epoch, parts=parts, **header(TasksFacts)))
     return put_file(storage, layout.tasks_file(trigger.epoch, trigger.attempt_id), body, len(parts))
 
 
@@ -195,6 +190,7 @@ def _manifest(
     idle: bool,
     moved: dict[str, str] | None,
     removed: tuple[str, ...],
+    committed: Iterable[CommittedFacts],
     state_rows: int | None = None,
 ) -> ManifestFacts:
     state = {f.path: f for p in parts for f in p.state}
@@ -222,7 +218,8 @@ def _manifest(
         attempt_id=trigger.attempt_id,
         moved=moved or {},
         removed=removed,
-        **header(ManifestFacts, version_for(parts)),
+        committed=committed_after(committed, moved or {}, trigger.parent, parts),
+        **header(ManifestFacts),
     )
 
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from typing import IO, Protocol
+from typing import IO, BinaryIO, Protocol
 
 import pyarrow as pa
 
 from formats.disk import writing
 from formats.errors import FormatError
-from formats.storage import UNFINISHED
+from formats.output_file import OutputFile, OutputKind, temporary_name
 from formats.values import plain
 
+MARK = b"abs.rows"
+"""Key in the metadata of Parquet and Arrow files, by which an earlier output of abs is recognised."""
 ENDINGS = (".parquet", ".arrow", ".jsonl", ".csv")
 _OF_ANY_TYPE = (".arrow", ".jsonl")
 _INTERVAL = pa.struct([("months", pa.int32()), ("days", pa.int32()), ("nanoseconds", pa.int64())])
@@ -52,20 +54,50 @@ def _columns(schema: pa.Schema, other: pa.Schema) -> str:
     return ", ".join(columns) or "other columns"
 
 
+def _has_mark(schema: pa.Schema) -> bool:
+    return MARK in (schema.metadata or {})
+
+
+def _parquet_is_ours(file: BinaryIO) -> bool:
+    import pyarrow.parquet as pq
+
+    with contextlib.suppress(pa.ArrowException, OSError, ValueError):  # no Parquet, or damaged
+        return _has_mark(pq.read_schema(file))
+    return False
+
+
+def _arrow_is_ours(file: BinaryIO) -> bool:
+    with contextlib.suppress(pa.ArrowException, OSError, ValueError):
+        return _has_mark(pa.ipc.open_file(file).schema)
+    return False
+
+
+_RECOGNISE = {".parquet": _parquet_is_ours, ".arrow": _arrow_is_ours}
+
+
+def rows_file(path: str, *, force: bool = False) -> OutputFile:
+    """Return the file that rows are written to. force: it may replace any file. BadExport for an unknown ending."""
+    ending = check_ending(path)
+    return OutputFile(path, OutputKind(f"{ending} rows", _RECOGNISE.get(ending)), force)
+
+
 class RowsFile:
     """Rows being written, as a context: the file appears whole, under its name, when the block ends, or not at all."""
 
-    def __init__(self, path: str, schema: pa.Schema) -> None:
+    def __init__(self, file: OutputFile | str, schema: pa.Schema) -> None:
         self.rows = 0
-        self._path = path
+        self._file = rows_file(file) if isinstance(file, str) else file
+        self._path = path = self._file.path
         self._schema = schema
         self._ending = check_ending(path)
         self._stack = ExitStack()
 
     def __enter__(self) -> RowsFile:
+        status = self._file.check()
+        if status is not None and not stat.S_ISREG(status.st_mode):
+            raise BadExport("is no regular file", path=self._path, hint="name a file")
         with writing(self._path):
-            folder = os.path.dirname(os.path.abspath(self._path))
-            self._temporary = os.path.join(folder, UNFINISHED + secrets.token_hex(8))
+            self._temporary = temporary_name(self._path)
             fd = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)  # less umask
         try:
             raw = self._stack.enter_context(open(fd, "wb"))
@@ -94,7 +126,8 @@ class RowsFile:
             with self._named_in_errors():
                 self._stack.close()
             if kind is None:
-                os.replace(self._temporary, self._path)
+                with writing(self._path):
+                    self._file.publish(self._temporary)
         finally:
             self._discard()
 
@@ -113,12 +146,12 @@ class RowsFile:
             raise BadExport(message, path=self._path, hint=hint) from None
 
 
-def write_rows(path: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
+def write_rows(file: OutputFile | str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
     """Write all batches; the number of rows."""
-    with RowsFile(path, schema) as file:
+    with RowsFile(file, schema) as rows:
         for batch in batches:
-            file.write(batch)
-    return file.rows
+            rows.write(batch)
+    return rows.rows
 
 
 class _Rows(Protocol):
@@ -132,11 +165,11 @@ def _writer(ending: str, schema: pa.Schema, raw: IO[bytes], stack: ExitStack) ->
     if ending == ".parquet":
         import pyarrow.parquet as pq
 
-        own = pa.schema([field.with_type(_in_parquet(field.type)) for field in schema])
+        own = _with_mark(pa.schema([field.with_type(_in_parquet(field.type)) for field in schema]))
         file = stack.enter_context(pq.ParquetWriter(raw, own, compression="zstd"))
         return lambda batch: file.write_batch(_as(own, batch))
     if ending == ".arrow":
-        rows = stack.enter_context(pa.ipc.new_file(raw, schema))
+        rows = stack.enter_context(pa.ipc.new_file(raw, _with_mark(schema)))
     elif ending == ".csv":
         import pyarrow.csv as csv
 
@@ -149,6 +182,10 @@ def _writer(ending: str, schema: pa.Schema, raw: IO[bytes], stack: ExitStack) ->
             raw.write(json.dumps(plain(row), ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n")
 
     return lines
+
+
+def _with_mark(schema: pa.Schema) -> pa.Schema:
+    return schema.with_metadata({**(schema.metadata or {}), MARK: b"1"})
 
 
 def _in_parquet(kind: pa.DataType) -> pa.DataType:

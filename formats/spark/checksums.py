@@ -46,7 +46,7 @@ def check_spark_crc(data: bytes, crc: bytes, path: str) -> bool:
     """Damaged unless the data has the size and CRC32C of Spark's checksum file; False if that has another algorithm."""
     try:
         written = msgspec.json.decode(crc, type=SparkChecksum)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise Damaged("Spark's checksum file of it is damaged", path=path) from None
     if written.main_file_size != len(data):
         raise Damaged(f"has {len(data)} bytes, {written.main_file_size} were written", path=path)

@@ -20,7 +20,7 @@ class Written(msgspec.Struct, frozen=True):
     """
 
     path: InsidePath
-    why: str
+    reason: str
     text: str | None
 
     def __post_init__(self) -> None:
@@ -30,7 +30,7 @@ class Written(msgspec.Struct, frozen=True):
 class Left(msgspec.Struct, frozen=True):
     """Files that stay behind for one reason. paths: the first of them."""
 
-    why: str
+    reason: str
     files: Count
     bytes: Count
     paths: tuple[str, ...]
@@ -58,12 +58,12 @@ class Moved(msgspec.Struct, frozen=True):
 
 
 class InputFolder(msgspec.Struct, frozen=True):
-    """A folder that a file source has read. here: whether it is there; null where that cannot be told."""
+    """A folder that a file source has read. exists: whether it is there; null where that cannot be told."""
 
     source: str
     folder: str
     files: Count
-    here: bool | None
+    exists: bool | None
 
 
 class SetPosition(msgspec.Struct, frozen=True):
@@ -97,7 +97,7 @@ class PutBack(msgspec.Struct, frozen=True):
 
     path: InsidePath
     source: InsidePath
-    why: str
+    reason: str
 
     def __post_init__(self) -> None:
         check_path(self.path)
@@ -136,13 +136,13 @@ class SparkPlan(Body, frozen=True, kw_only=True):
     """How a query gets back to a batch; members in the order of the file.
 
     batch: the newest that the copy holds.
-    newest_begun, newest_committed: of the checkpoint when the plan was made.
-    next_as_before: whether the batch after it runs with the offsets that it had.
-    again: what the sink will see again.
+    newest_started, newest_committed: of the checkpoint when the plan was made.
+    next_batch_unchanged: whether the batch after it runs with the offsets that it had.
+    replayed: what the sink will see again.
     positions: places that sources are set to, besides the batch's.
-    put_back: files of the copy that lie elsewhere in the checkpoint.
-    names: of sources that are called otherwise in the copy.
-    undone: repartitions of later batches.
+    restored_files: files of the copy that lie elsewhere in the checkpoint.
+    renamed_sources: of sources that are called otherwise in the copy.
+    reverted_repartitions: repartitions of later batches.
     sink: of a file sink, if one was named.
 
     Raises ValueError for one that writes a file twice.
@@ -150,25 +150,25 @@ class SparkPlan(Body, frozen=True, kw_only=True):
 
     query_id: str
     batch: Count
-    newest_begun: Count
+    newest_started: Count
     newest_committed: Count
     skipped: tuple[Newer, ...]
-    next_as_before: bool
-    again: tuple[Again, ...]
+    next_batch_unchanged: bool
+    replayed: tuple[Again, ...]
     moved: tuple[Moved, ...]
     inputs: tuple[InputFolder, ...]
     state_bytes: Count
     write: tuple[Written, ...]
-    left: tuple[Left, ...]
+    excluded: tuple[Left, ...]
     positions: tuple[SetPosition, ...] = ()
-    put_back: tuple[PutBack, ...] = ()
+    restored_files: tuple[PutBack, ...] = ()
     sink: SinkPlan | None = None
-    names: tuple[SourceName, ...] = ()
-    undone: tuple[Undone, ...] = ()
+    renamed_sources: tuple[SourceName, ...] = ()
+    reverted_repartitions: tuple[Undone, ...] = ()
 
     def __post_init__(self) -> None:
         check_once("write", [file.path for file in self.write])
-        check_once("put_back", [file.path for file in self.put_back])
+        check_once("put_back", [file.path for file in self.restored_files])
 
     @property
     def goes_back_to(self) -> int:

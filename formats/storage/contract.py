@@ -162,10 +162,5 @@ AT_ONCE = 32
 REACH = "are the URI, the network and the credentials right?"
 
 
-def first_line(error: Exception) -> str:
-    """What an error of somebody else's says, in one line."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
-
-
 def always() -> None:
     """Nothing is in the way of a file's getting its name. A function with a name: storages go to other processes."""

@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping
 
 from formats.errors import FormatError
+from formats.redaction import refuse_credentials
 from formats.storage.hadoop import is_used, site_settings
 
 BEFORE_PROFILES = ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE")
@@ -46,7 +47,9 @@ def use_hadoop(configuration: Mapping[str, str]) -> None:
 
 def use_options(options: Mapping[str, str | None]) -> None:
     """Let this process, and the workers that it starts, go by what was said on the command line before all else. By
-    ENDPOINT and REGION; None: nothing was said."""
+    ENDPOINT and REGION; None: nothing was said. CredentialsRefused."""
+    if endpoint := options.get(ENDPOINT):
+        refuse_credentials(endpoint, "--endpoint")
     for name, value in options.items():
         if value is None:
             _configured.pop(name, None)

@@ -19,6 +19,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from formats.errors import Damaged, FormatError, NotFound, Unreachable, UnsafePath
+from formats.redaction import redact_error, refuse_user_information
 from formats.storage.contract import (
     REACH,
     UNFINISHED,
@@ -27,7 +28,6 @@ from formats.storage.contract import (
     Written,
     always,
     check_path,
-    first_line,
     probe_exclusive,
 )
 from formats.storage.credentials import s3_settings
@@ -73,11 +73,8 @@ def bucket_of(uri: str) -> Bucket:
     scheme, _, rest = common_name(uri).partition("://")
     place, _, prefix = rest.partition("/")
     kind = _KINDS[scheme]
-    name, at, host = place.partition("@")
-    if at and (kind != "az" or ":" in name):
-        raise FormatError(
-            "has somebody's name or a secret in it", path=f"{scheme}://{host}/{prefix}", hint="set AWS_* instead"
-        )
+    refuse_user_information(uri, "the URI of a bucket")
+    name, _, host = place.partition("@")
     if not name:
         raise FormatError("names no bucket", path=uri, hint="give the bucket and the path in it")
     return Bucket(kind, name, prefix.strip("/"), host.partition(".")[0])
@@ -383,10 +380,10 @@ class ObjectStorage:
                 raise self._missing(path, error) from None
             if _REFUSED.search(str(error)):
                 raise self._refused(path, error) from None
-            raise Unreachable(_in_words(error), path=self._root, hint=REACH) from None
+            raise Unreachable(redact_error(error), path=self._root, hint=REACH) from None
 
     def _refused(self, path: str, error: Exception) -> PermissionError:
-        return PermissionError(errno.EACCES, f"is refused: {_in_words(error)}", self._where(path))
+        return PermissionError(errno.EACCES, f"is refused: {redact_error(error)}", self._where(path))
 
     def _missing(self, path: str, error: Exception) -> NotFound:
         if _NO_BUCKET.search(str(error)):
@@ -398,9 +395,9 @@ class ObjectStorage:
         if "Encountered object" in str(error):
             hint = "another program put it there: remove it, or give the store a place of its own"
             return Damaged(
-                f"holds an object whose name is no path: {_in_words(error)}", path=self._where(path), hint=hint
+                f"holds an object whose name is no path: {redact_error(error)}", path=self._where(path), hint=hint
             )
-        return UnsafePath(f"is no name that an object can have: {_in_words(error)}", path=self._where(path))
+        return UnsafePath(f"is no name that an object can have: {redact_error(error)}", path=self._where(path))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return functools.partial(ObjectStorage, may_show=self._may_show), (self._root,)
@@ -419,12 +416,6 @@ _BEYOND = re.compile("InvalidRange|416 Range Not Satisfiable|bytes 0--1/0")
 _NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|The specified bucket does not exist")
 _REFUSED = re.compile("status code: 40[13] ")
 """Of a list: the client says of other requests only that they were refused."""
-_SECRET = re.compile(r"(?i)((?:sig|signature|token|credential)=)[^&\s]+")
-
-
-def _in_words(error: Exception) -> str:
-    """The first line of an error, without what signs a request."""
-    return _SECRET.sub(r"\1…", first_line(error))
 
 
 def _settings(bucket: Bucket) -> dict[str, str]:
@@ -462,7 +453,7 @@ def _client(bucket: Bucket, settings: tuple[tuple[str, str], ...], process: int,
             client["allow_http"] = True
         return S3Store(bucket.name, config=config, client_options=client, retry_config=RETRY)
     except (exceptions.BaseError, ValueError) as error:
-        raise FormatError(f"cannot be opened: {_in_words(error)}", hint=REACH) from None
+        raise FormatError(f"cannot be opened: {redact_error(error)}", hint=REACH) from None
 
 
 def file_name(path: str) -> str:

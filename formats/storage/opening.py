@@ -6,16 +6,21 @@ import os
 from collections.abc import Callable
 
 from formats.errors import FormatError, NotFound
+from formats.redaction import refuse_credentials
 from formats.storage.contract import always
 from formats.storage.hdfs.storage import HdfsStorage, is_hdfs
 from formats.storage.local import LocalStorage
 from formats.storage.objects import ObjectStorage, is_object_store
 from formats.storage.places import SCHEMES, local_name
 
+STORE = "the path or URI of a store"
+"""What messages call a location that is refused: they do not show it."""
+
 
 def open_storage(path: str) -> LocalStorage | ObjectStorage | HdfsStorage:
     """The storage at a directory or URI; NotFound if a local path is no directory, FormatError for a URI of no kind
-    that is known."""
+    that is known, CredentialsRefused."""
+    refuse_credentials(path, STORE)
     path = local_name(path)
     if "://" in path:
         return open_writable(path)
@@ -32,6 +37,7 @@ def open_writable(path: str, *, may_show: Callable[[], None] = always) -> LocalS
 
     may_show: called just before a file gets its name; what it raises leaves nothing there.
     """
+    refuse_credentials(path, STORE)
     path = local_name(path)
     if "://" not in path:
         return LocalStorage(path, may_show=may_show)

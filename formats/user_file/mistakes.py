@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
 from formats.errors import FormatError
+from formats.redaction import redact
 
 _COMPARISONS = 100_000
 """Near matches stop being looked for after so many comparisons: advice must not cost more than the reading."""
@@ -65,7 +66,8 @@ class Mistakes:
 
     def add(self, place: Place, message: str, hint: str | None = None) -> None:
         """One more mistake; the same one at the same place (through a YAML alias) counts once."""
-        self._gathered.add(Mistake(self.file, place.line, place.column, message, hint))
+        hint = None if hint is None else redact(hint)
+        self._gathered.add(Mistake(self.file, place.line, place.column, redact(message), hint))
 
     def fatal(self, place: Place, message: str, hint: str | None = None) -> NoReturn:
         """A mistake behind which nothing can be read: raise it with all that was found before."""

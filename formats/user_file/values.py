@@ -20,7 +20,7 @@ from formats.user_file.nodes import Mapping, Node, Scalar, Sequence, shown
 MAX_INT = 2**31 - 1
 MAX_NUMBER = 2**63 - 1
 _DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9]*)")
-_TRAP = re.compile(r"[-+]?(0[0-9_]+|.*:.*)")
+_OCTAL = re.compile(r"[-+]?0[0-9_]+")
 _Value = TypeVar("_Value")
 _Member = TypeVar("_Member", bound=StrEnum)
 
@@ -246,7 +246,7 @@ def plain(node: Node, label: str, mistakes: Mistakes) -> Any:
     if isinstance(node, Sequence):
         return [plain(item, label, mistakes) for item in node.items]
     if isinstance(node.value, int | float) and not isinstance(node.value, bool):
-        if _TRAP.fullmatch(node.text):
+        if ":" in node.text or _OCTAL.fullmatch(node.text):
             hint = "quote it, or write plain digits"
             mistakes.add(node, f"{label}: YAML reads {shown(node.text)} as {node.value}", hint)
         elif abs(node.value) > MAX_NUMBER:

@@ -1,11 +1,11 @@
 """What the simulator covers: random runs a second of CPU, and in so many minutes on all cores; the largest searches.
 
-    python -m tests.bench.bench_simulation [--minutes 1] [--worlds 300000 [--rows 3 2 1] [--policies unaligned ...]]
+    python -m tests.bench.bench_simulation [--minutes 1] [--max-states 300000 [--rows 3 2 1] [--policies unaligned ...]]
     python -m tests.bench.bench_simulation --local 1000000 [--policies aligned ...] | --local-minutes 10
 
 Random runs go over all shapes of `tests.support.sim.jobs` and all policies, a hundred seeds each, new ones in every
 round.
-Searches are of the scopes below with one crash anywhere, the largest first that is seen whole within `--worlds`.
+Searches are of the scopes below with one crash anywhere, the largest first that is seen whole within `--max-states`.
 `--local`: searches with two losses of workers anywhere, which take their steps again, up to so many states each;
 `--local-minutes`: random runs of the same, with everything else that goes wrong.
 """
@@ -76,7 +76,7 @@ def main() -> None:
     arguments.add_argument("--local", type=int, default=0)
     arguments.add_argument("--local-minutes", type=float, default=0.0)
     arguments.add_argument("--minutes", type=float, default=1.0)
-    arguments.add_argument("--worlds", type=int, default=0)
+    arguments.add_argument("--max-states", type=int, default=0)
     arguments.add_argument("--rows", type=int, nargs="+", default=[3, 2, 1])
     arguments.add_argument("--policies", type=Policy, nargs="+", default=list(Policy))
     given = arguments.parse_args()
@@ -94,10 +94,10 @@ def main() -> None:
                 print(f"{shape:24} {policy:14} {epochs} epochs: {found.worlds:9,} states {found.steps:10,} steps "
                       f"{found.ends:8,} ends {found.seconds:7.1f} s {seen} {found.message or ''}", flush=True)
         return
-    if given.worlds:
+    if given.max_states:
         with ProcessPoolExecutor(cores) as pool:
             asked = {
-                pool.submit(search, shape, policy, records, given.worlds): (shape, policy, records)
+                pool.submit(search, shape, policy, records, given.max_states): (shape, policy, records)
                 for records in given.rows for shape in SMALL for policy in given.policies
             }  # fmt: skip
             for future in as_completed(asked):

@@ -29,10 +29,10 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def jobs() -> dict[str, Path]:
     """Jobs of Flink whose checkpoints have files in `shared/`, by what they ran with."""
     pytest.importorskip("rocksdict", reason="needs the package rocksdict")
-    root = unpack(tmp_path_factory.mktemp("matrix"))
+    root = unpack()
     return {name: root / folder for name, folder in JOBS.items()}
 
 
@@ -58,7 +58,7 @@ def ask(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
     return run
 
 
-SAME_ELSEWHERE = re.compile(r'"(timers|taken|triggered|modified|written|created|age|elapsed|took|here)": [^,}\]]*')
+SAME_ELSEWHERE = re.compile(r'"(timers|as_of|triggered|modified|written|created|age|elapsed|took|exists)": [^,}\]]*')
 """What tells of the files' own times, of the asking, or of this machine."""
 
 
@@ -76,12 +76,16 @@ def test_a_store_in_a_bucket_is_read_like_one_in_a_directory_moto(
     scheme: str, moto_bucket: str, ask: Callable[..., Any], jobs: dict[str, Path], tmp_path: Path
 ) -> None:
     spark = copy_of("wc_hdfs", tmp_path, sidecars=False)
-    for number, folder in enumerate((spark, jobs['rocksdb-incremental'], cases.MERGED, cases.CANONICAL)):
+    for number, folder in enumerate((spark, jobs["rocksdb-incremental"], cases.MERGED, cases.CANONICAL)):
         name = folder.name
         uri = f"{scheme}{upload(folder, f'{moto_bucket}/{number}/{name}')[2:]}"
         newest = ask("inspect", str(folder))["latest_complete"]
         for command, *options in (
-            ("inspect",), ("inspect", "--stats"), ("validate",), ("validate", "--quick"), ("plan-recovery",),
+            ("inspect",),
+            ("inspect", "--stats"),
+            ("validate",),
+            ("validate", "--quick"),
+            ("plan-recovery",),
         ):
             target = f"@{newest}" if options == ["--stats"] else ""
             here, there = (neutral(ask(command, f"{place}{target}", *options), str(place)) for place in (folder, uri))
@@ -142,7 +146,7 @@ def test_copies_go_from_anywhere_to_anywhere_and_are_the_same_moto(
         plan = tmp_path / f"plan-{number}.json"
         search = ["--search", jobs[name].parents[1]] if number == 0 and name in jobs else []
         ask("plan-recovery", here, "--out", plan, *search)
-        done = ask("restore", plan, "--to", to)
+        done = ask("restore", plan, "--store", here, "--to", to)
         report = ask("validate", to)
         assert report["latest_restorable"] == done.get("batch", done.get("epoch"))
         assert [finding["code"] for one in report["epochs"] for finding in one["findings"]] == []
@@ -191,9 +195,10 @@ def test_what_is_in_the_way_in_a_bucket_is_refused_moto(
     before = contents(moto_bucket)
     ask("plan-recovery", root, "--out", plan)
     for to in (root, f"{root.replace('s3:', 's3p:')}/new", moto_bucket):
-        code, _, error = run_command("restore", capsys, plan, "--to", to, "--dry-run")
+        words = (plan, "--store", root, "--to", to)
+        code, _, error = run_command("restore", capsys, *words, "--dry-run")
         assert (code, "hint: " in error) == (2, True), error
-        assert run_command("restore", capsys, plan, "--to", to, "--yes")[0] == 2
+        assert run_command("restore", capsys, *words, "--yes")[0] == 2
     assert contents(moto_bucket) == before
 
 
@@ -242,15 +247,13 @@ def test_a_restore_into_a_bucket_that_is_killed_is_seen_and_finished_moto(
     assert not [path for path in contents(to) if path.startswith(".tmp-") and path != ".tmp-copy-2"]
 
 
-def test_a_sinks_log_goes_into_a_bucket_as_well_moto(
-    moto_bucket: str, ask: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_sinks_log_goes_into_a_bucket_as_well_moto(moto_bucket: str, ask: Callable[..., Any], tmp_path: Path) -> None:
     output, plan = ObjectStorage(f"{moto_bucket}/output"), tmp_path / "plan.json"
     for name, data in written([1] * 6, 3).items():
         output.put(name, data)
     checkpoint = copy_of("wc_hdfs", tmp_path, sidecars=False)
     ask("plan-recovery", f"{checkpoint}@4", "--sink", output.root, "--out", plan)
-    ask("restore", plan, "--to", f"{moto_bucket}/copy", "--sink-to", f"{moto_bucket}/log")
+    ask("restore", plan, "--store", checkpoint, "--to", f"{moto_bucket}/copy", "--sink-to", f"{moto_bucket}/log")
     log = contents(f"{moto_bucket}/log")
     assert max(int(name.partition(".")[0]) for name in log) == 4
     assert ask("validate", f"{moto_bucket}/copy")["latest_restorable"] == 4

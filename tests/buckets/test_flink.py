@@ -22,7 +22,7 @@ from tests.support.objects.fixtures import Servers, use
 from tests.support.objects.places import bucket_place
 from tests.support.objects.servers import ObjectServer
 
-pytestmark = pytest.mark.minutes
+pytestmark = [pytest.mark.minutes, pytest.mark.usefixtures("jvm")]
 
 
 def options(server: ObjectServer) -> list[str]:
@@ -88,7 +88,7 @@ def test_flink_starts_from_a_copy_in_the_bucket(
     plan = tmp_path / "plan.json"
     body = ask("plan-recovery", f"{root}/ck/{job['name']}", "--out", plan)["body"]
     assert body["in_place"]  # by its other name it has not moved
-    done = ask("restore", plan, "--to", f"{flink_root}/copy")
+    done = ask("restore", plan, "--store", f"{root}/ck/{job['name']}", "--to", f"{flink_root}/copy")
     assert done["files"] == body["files"]
     assert done["command"].split()[3] == f"{flink_root}/copy"
     assert ask("validate", f"{root}/copy")["latest_restorable"] == newest["epoch"]

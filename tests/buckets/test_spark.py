@@ -61,7 +61,7 @@ def test_a_query_goes_on_exactly_from_a_copy_in_the_bucket(
     assert (job["latest_restorable"]["epoch"], job["latest_restorable"]["written"] is not None) == (2, True)
     plan = tmp_path / "plan.json"
     ask("plan-recovery", f"{root}/query@1", "--out", plan)
-    done = ask("restore", plan, "--to", f"{s3a_root}/copy")
+    done = ask("restore", plan, "--store", f"{root}/query", "--to", f"{s3a_root}/copy")
     assert done["batch"] == 1
     copy = ObjectStorage(f"{root}/copy")
     assert not {name.rpartition(".")[2] for name in temporary} & {file.path for file in copy.inventory()}

@@ -43,7 +43,7 @@ def test_a_query_goes_on_exactly_from_a_copy_there(
     assert (job["latest_restorable"]["epoch"], job["latest_restorable"]["written"] is not None) == (2, True)
     plan = tmp_path / "plan.json"
     ask("plan-recovery", f"{root}/query@1", "--out", plan)
-    assert ask("restore", plan, "--to", f"{root}/copy")["batch"] == 1
+    assert ask("restore", plan, "--store", f"{root}/query", "--to", f"{root}/copy")["batch"] == 1
     assert ask("validate", f"{root}/copy")["latest_restorable"] == 1
     words.add_files(source, range(3, 4))
     assert s3a.in_a_process(source, f"{root}/copy", {}, HERE) == words.counts(source)

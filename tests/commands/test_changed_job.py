@@ -47,8 +47,8 @@ def test_diff_of_a_store_and_the_job_that_made_it_changes_nothing(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     result = Diff(capsys, "store", "job.yaml")
-    assert (result["fits"], result["generation"], result["begins"]) == (True, 1, False)
-    assert {row["fate"] for row in result["operators"]} == {"kept"}
+    assert (result["compatible"], result["generation"], result["new_generation"]) == (True, 1, False)
+    assert {row["outcome"] for row in result["operators"]} == {"kept"}
     assert result["code"] == []
     assert run_command("diff", capsys, "store", "job.yaml", "--exit-code")[0] == 0
 
@@ -62,8 +62,8 @@ def test_diff_says_before_what_a_run_would_be_refused_for_and_what_would_let_it_
     assert "It cannot go on so: a run would be refused." in out
     assert "hint: add `moved: [{from: counts, to: tally}]` at the top level of the job file" in " ".join(out.split())
     result = Diff(capsys, "store", "job.yaml")
-    fates = {row["operator"]: (row["fate"], row["rows"]) for row in result["operators"]}
-    assert fates["counts"] == ("unowned", 3)
+    fates = {row["operator"]: (row["outcome"], row["rows"]) for row in result["operators"]}
+    assert fates["counts"] == ("orphaned", 3)
     assert fates["tally"] == ("added", None)
     assert result["moved"] == [{"from": "counts", "to": "tally"}]
     before = {str(p): p.read_bytes() for p in folder.rglob("*") if p.is_file()}

@@ -82,16 +82,16 @@ def test_help_is_the_same_whichever_way_it_is_reached(capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_help_of_a_command_begins_with_its_summary_and_ends_in_exit_status(
+def test_the_help_of_a_command_begins_with_its_summary_and_ends_with_references(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main.main([name, "--help"]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith(f"Usage: abs {name} [OPTIONS]")
     assert COMMANDS[name] in shown
-    last = shown[shown.index("EXIT STATUS:"):]
+    last = shown[shown.index("Exit status:"):]
     assert all(f"\n  {code}" in last for code in load(name).exit_status)  # type: ignore[attr-defined]
-    assert shown.index("EXAMPLES:") < shown.index("EXIT STATUS:")
+    assert shown.index("Examples:") < shown.index("Exit status:") < shown.index("See also:")
     assert max(map(len, shown.splitlines())) <= 80
 
 
@@ -218,6 +218,7 @@ def test_all_errors_of_a_topology_are_told_at_once(tmp_path: Path, capsys: pytes
 @pytest.mark.parametrize(
     ("error", "code", "name"),
     [
+        (errors.MissingPackage("x"), 2, "missing-package"),
         (errors.FormatError("x"), 2, "invalid-file"),
         (errors.OtherJob("x"), 2, "other-job"),
         (errors.UnknownTask("x"), 2, "unknown-task"),

@@ -89,7 +89,7 @@ def test_a_file_that_is_named_and_not_there_is_an_error(capsys: Capture, monkeyp
 def test_help_says_in_which_order_values_count(capsys: Capture) -> None:
     _, out, _ = run_command("run", capsys, "--help")
     text = " ".join(out.split())
-    assert "abs.toml, under [run]: the command line goes first, then the environment, then the file" in text
+    assert "in abs.toml under [run]. The command line overrides variables, and variables override abs.toml." in text
 
 
 def test_a_store_that_is_not_there_yet_is_waited_for(folder: Path) -> None:

@@ -28,10 +28,10 @@ from formats import storage as storages
 from formats.ids import AnyChannelId
 from formats.job.model import Edge, Kind, Operator, Partition, Topology, key_group_range
 from formats.native import layout
-from formats.native.facts import PartFacts, StateFileFacts, header
+from formats.native.facts import FooterFacts, PartFacts, StateFileFacts, header
 from formats.native.hashing import key_groups
 from formats.native.state.live_rows import TaskRows
-from formats.native.state.row_groups import put_state
+from formats.native.state.row_groups import described, put_state
 from formats.native.state.tables import KEY_GROUP, encode_state
 from formats.native.store import NativeStore
 from formats.storage import MemoryStorage
@@ -40,6 +40,7 @@ from tests.support.commands import result_of, run_command
 from tests.support.schemas import checked
 from tests.support.stores.large import Synthetic
 from tests.support.stores.small import FIRST, Build, loop_job, make_store
+from tests.tiers import examples
 
 # -- tables against dictionaries ------------------------------------------------------------------------------
 
@@ -86,7 +87,7 @@ def summed(results: list[Compared]) -> tuple[Counts, set[Change]]:
     return counts, changes
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(states, states)
 def test_two_tables_differ_as_two_dictionaries_do(left: Values, right: Values) -> None:
     for a, b in ((left, right), (left, dict(left)), (left, {**left, **right})):
@@ -175,6 +176,38 @@ def test_rows_in_any_order_are_compared_in_buckets(left: Values, right: Values, 
         diff_any.MEMORY = before
 
 
+def test_structs_with_other_fields_in_some_rows_are_compared_by_the_fields_of_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A subtask of Flink describes a subclass only once it has met it: batches of one state differ in their fields."""
+    short, long = pa.array([{"a": 1}, {"a": 2}]), pa.array([{"b": None, "a": 1}, {"b": "x", "a": 2}])
+    one = [pa.record_batch([pa.array([i, i + 10]), value], ["k", "v"]) for i, value in enumerate((short, long))]
+    other = [one[1], one[0]]
+    for memory in (diff_any.MEMORY, 1):
+        monkeypatch.setattr(diff_any, "MEMORY", memory)
+        for key in (["k"], []):
+            results = [job() for job in compare_any(one, other, key, rows=True)]
+            assert sum_of(results)[:3] == (0, 0, 0), key
+    results = [job() for job in compare_any(one[:1], [one[1].set_column(0, "k", one[0].column(0))], ["k"], rows=True)]
+    assert sum_of(results) == Counts(changed=1, unchanged=1)
+
+
+def sum_of(results: list[Compared]) -> Counts:
+    counts = Counts()
+    for result in results:
+        counts = counts.plus(result.counts)
+    return counts
+
+
+def test_types_that_have_nothing_in_common_are_not_compared() -> None:
+    numbers, words, kinds = (
+        pa.record_batch([values], ["v"]) for values in (pa.array([1]), pa.array(["a"]), pa.array([{"kind": 1}]))
+    )
+    for left, right in (([numbers, words], [numbers]), ([numbers], [words]), ([kinds], [words])):
+        with pytest.raises(diff_any.Incomparable, match="incompatible types"):
+            list(compare_any(left, right, [], rows=False))
+
+
 def test_rows_without_a_key_are_counted_as_often_as_they_are_there() -> None:
     def batches(values: list[int]) -> list[pa.RecordBatch]:
         return pa.table({"v": pa.array(values, pa.int64())}).to_batches()
@@ -204,7 +237,7 @@ def task_files(storage: MemoryStorage, updates: list[Values], own: range, label:
         data = encode_state(rows, ["k", "s"])
         path = f"{label}-{i}-{own.start}-{own.stop}.parquet"
         storage.put(path, data, replace=True)
-        files.append(StateFileFacts(path, len(data), rows.num_rows, f"{hash(data):x}"))
+        files.append(StateFileFacts(path, len(data), rows.num_rows, f"{hash(data):x}", *described(data)))
     return files
 
 
@@ -216,14 +249,14 @@ def owned(storage: MemoryStorage, files: dict[range, list[StateFileFacts]]) -> d
         part = PartFacts(
             epoch=1, attempt=1, task_name=f"t/{own.start}", state=tuple(mine), rows=rows, logs=(), sent={}, received={},
             positions=None, round_robin={}, connector=None, sink=(), finished=False, alignment=0, sync=0, async_=0,
-            **header(PartFacts),
+            attempt_id="", **header(PartFacts),
         )  # fmt: skip
         if mine:
             found.append((part, task))
     return found
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.lists(states, max_size=2), st.lists(states, max_size=2), st.lists(states, max_size=2),
     st.sampled_from([1, 2, 3]), st.sampled_from([1, 2, 3]), st.sampled_from([1, 4, 1000]),
@@ -254,7 +287,8 @@ def test_epochs_that_share_files_differ_as_dictionaries_do(
 
 
 def test_files_are_shared_as_long_as_digests_are_known_and_the_same() -> None:
-    a, b, c = (StateFileFacts(name, 1, 1, sha) for name, sha in (("a", "1"), ("b", "2"), ("c", None)))
+    digests = (("a", "1"), ("b", "2"), ("c", None))
+    a, b, c = (StateFileFacts(name, 1, 1, sha, (), FooterFacts(0, "")) for name, sha in digests)
     pairs = (([a, b], [a, b]), ([a, b], [a]), ([b, a], [a, b]), ([c], [c]))
     assert [shared_files(x, y, range(8)) for x, y in pairs] == [2, 1, 0, 0]
 
@@ -425,7 +459,7 @@ def test_a_state_spread_over_other_tasks_is_the_same_state(tmp_path: Path, capsy
     assert [(d["change"], d["subject"], d["from"], d["to"]) for d in told["topology"]] == [
         ("parallelism", "counts", "2", "3"),
     ]
-    assert "rescale" in told["topology"][0]["consequence"]
+    assert "rescale" in told["topology"][0]["impact"]
     told = result(capsys, tmp_path / "a", tmp_path / "c")  # other key groups: compared in buckets
     assert counted(told) == (0, 0, 0, 500)
     assert {"max-parallelism", "parallelism"} == {d["change"] for d in told["topology"] if d["subject"] == "counts"}
@@ -479,13 +513,13 @@ def test_what_another_job_graph_means_for_a_restore() -> None:
     for before, after, wanted in cases:
         found = diff_topology(before, after, (facts, facts))
         assert [d.change for d in found] == [change for change, _ in wanted]
-        assert all(text in d.consequence for d, (_, text) in zip(found, wanted, strict=True))
+        assert all(text in d.impact for d, (_, text) in zip(found, wanted, strict=True))
 
 
 def test_without_a_job_graph_the_operators_of_the_epochs_are_compared() -> None:
     before = detail(OperatorFacts("a", "Map", 2, 10, None, ()), OperatorFacts("b", None, 1, None, None, ()))
     after = detail(OperatorFacts("a", "Map", 3, 10, None, ()), OperatorFacts("c", None, 1, None, None, ()))
-    found = {(d.change, d.subject): d.consequence for d in diff_topology(None, None, (before, after))}
+    found = {(d.change, d.subject): d.impact for d in diff_topology(None, None, (before, after))}
     assert found[("operator-removed", "b")] == "its state, if it has any, would have no owner"
     assert found.keys() == {("parallelism", "a"), ("operator-removed", "b"), ("operator-added", "c")}
 

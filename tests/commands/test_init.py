@@ -18,6 +18,8 @@ from abscli.examples.starting import EXAMPLES
 from abscli.jobs.files import read_job
 from tests.support.commands import result_of, run_command
 
+pytestmark = pytest.mark.integration
+
 run = partial(run_command, "init")
 IN_PYTHON = {"job.py", "test_job.py", "data/orders.jsonl", "README.md"}
 IN_YAML = {"job.yaml", "functions.py", "test_job.py", "data/orders.jsonl", "README.md"}
@@ -47,7 +49,7 @@ def test_the_commands_of_its_readme_run_and_its_test_passes(
     assert {line.removeprefix(f"{folder}/") for line in out.splitlines()} == files(folder) == written
     commands = re.findall(r"(?m)^    (abs .*)$", (folder / "README.md").read_text())
     assert len(commands) == 3
-    assert err == f"next: cd '{folder}' && " + "\n      ".join(commands) + "\n"
+    assert err == f"Next: cd '{folder}' && " + "\n      ".join(commands) + "\n"
 
     shown = [called(folder, "abscli", *shlex.split(command)[1:]) for command in commands]
     orders = lines(folder / "data" / "orders.jsonl")
@@ -112,7 +114,7 @@ def test_beside_other_files_it_is_written(tmp_path: Path, capsys: pytest.Capture
     monkeypatch.chdir(tmp_path)
     code, _, err = run(capsys)
     assert (code, files(tmp_path)) == (0, IN_PYTHON | {"notes"})
-    assert err.startswith("next: abs run job.py ")
+    assert err.startswith("Next: abs run job.py ")
 
 
 @pytest.mark.parametrize("obstacle", ["new", "new/data"])
@@ -152,7 +154,7 @@ def test_an_example_runs_as_its_readme_says(example: str, tmp_path: Path, capsys
     assert {line.removeprefix(f"{folder}/") for line in out.splitlines()} == files(folder)
     assert files(folder) == {"job.py", "query.sql", "README.md"}
     commands = re.findall(r"(?m)^    (abs .*)$", (folder / "README.md").read_text())
-    assert err == f"next: cd {folder} && " + "\n      ".join(commands) + "\n"
+    assert err == f"Next: cd {folder} && " + "\n      ".join(commands) + "\n"
     assert read_job(folder / "job.py").topology.job == example
     for words in re.findall(r"total=(500_000)", text := (folder / "job.py").read_text()):
         text = text.replace(words, "5_000")

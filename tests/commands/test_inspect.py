@@ -70,7 +70,7 @@ def test_an_epoch_is_its_operators_and_channels(store: Path, capsys: pytest.Capt
         assert [(op["id"], op["rows"], len(op["tasks"])) for op in told["operators"]] == [
             ("lines", 0, 2), ("seen", 12, 2), ("out", 0, 1),
         ]
-        assert {c["channel"]: c["logged"] for c in told["channels"] if c["back"]} == {
+        assert {c["channel"]: c["logged"] for c in told["channels"] if c["back_edge"]} == {
             f"seen/{i}->seen/{j}": 2 for i in (0, 1) for j in (0, 1)
         }
         assert told["operators"][0]["tasks"][0]["position"] == [{"split": "in/0.txt", "offset": 400, "records": 40}]
@@ -175,18 +175,18 @@ def test_a_status_is_a_word_and_missing_tasks_are_named(store: Path, capsys: pyt
     assert out.count(" complete ") == 3
     assert "missing: seen/1, out/0" in out
     assert "because: timed out, waiting for out/0" in out
-    assert "Latest complete: 4" in out
+    assert "Newest complete: epoch 4." in out
 
 
 def test_later_epochs_say_why_they_are_not_complete(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (own / layout.outcome(4)).write_bytes(b"garbage")
     _, out, _ = run(capsys, own)
-    assert out.endswith(
-        "Latest complete: 2\n  epoch 3 is not: it was given up\n  epoch 4 is not: it is damaged\n"
-        "  epoch 5 is not: 2 of 5 tasks have not acked\n"
+    assert out.startswith(
+        "DAMAGED: epoch 4. Newest complete: epoch 2.\n  epoch 3: aborted\n  epoch 4: damaged\n"
+        "  epoch 5: incomplete; 2 of 5 tasks have not acked\n\n"
     )
     with lock.exclusive(LocalStorage(own)):
-        assert "epoch 5 is not: it is being taken; 2 of 5" in run(capsys, own)[1]
+        assert "epoch 5: in progress; 2 of 5" in run(capsys, own)[1]
 
 
 def test_a_wide_table_has_what_an_epoch_refers_to_and_what_is_new(
@@ -194,7 +194,7 @@ def test_a_wide_table_has_what_an_epoch_refers_to_and_what_is_new(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     rows = [line.split() for line in run(capsys, store)[1].splitlines()]
-    assert rows[2][5:9] == ["NEW", "STATE", "STATE", "ROWS"]
+    assert next(row for row in rows if row[:1] == ["EPOCH"])[5:9] == ["NEW", "STATE", "STATE", "ROWS"]
     (fourth,) = (row for row in rows if row[:1] == ["4"])
     assert fourth[10:12] == ["12", "8"]
     told = result(capsys, f"{store}@4")
@@ -278,7 +278,7 @@ def test_what_to_type_next_is_about_the_epoch_that_was_shown(store: Path) -> Non
 
 def test_an_empty_store_says_so(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.rmtree(own / "epochs")
-    assert "No epochs yet." in run(capsys, own)[1]
+    assert "There is no epoch yet." in run(capsys, own)[1]
     assert result(capsys, own)["latest_complete"] is None
 
 
@@ -343,8 +343,8 @@ def test_watching_empties_the_terminal_when_there_is_something_else_to_show(own:
             os.close(theirs)
             assert "waiting for it" in shown_until(ours, "waiting for it")
             own.rename(own.with_name("late"))
-            page = shown_until(ours, "Latest complete")
-            assert page.count("\x1b[2J\x1b[HStore") == 1
+            page = shown_until(ours, "Newest complete")
+            assert page.count("\x1b[2J\x1b[HNewest complete") == 1
             assert "\\x1b" not in page
         finally:
             watch.kill()
@@ -371,3 +371,10 @@ def test_watching_ends_when_nobody_reads(store: Path) -> None:
             assert watch.wait(timeout=120) == 0
         finally:
             watch.kill()
+
+
+def test_an_epoch_without_operators_has_no_slowest_task() -> None:
+    """Metadata of Flink that somebody has edited may name no operator."""
+    from abscli.text.inspect_page import slowest_tasks, slowest_times
+
+    assert slowest_tasks([], slowest_times([])) == {"alignment": None, "sync": None, "async": None}

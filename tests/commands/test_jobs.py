@@ -19,10 +19,13 @@ from jsonschema import Draft202012Validator
 
 from abscli.api import open_store
 from formats.native import layout
-from formats.native.facts import FORMAT_VERSION, digest
+from formats.native.facts import digest
 from formats.native.store import NativeStore
 from formats.storage import LocalStorage
+from formats.version import FORMAT_VERSION
 from tests.support.jobs.small import last_counts, open_gate, write_countdown, write_words
+
+pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 300.0
@@ -134,6 +137,7 @@ def fingerprint(folder: Path) -> dict[str, str]:
 # -- the way through --------------------------------------------------------------------------------------
 
 
+@pytest.mark.fast(reason="the whole way through the commands")
 def test_run_inspect_validate_plan_restore_resume(tmp_path: Path) -> None:
     counts = make_job(tmp_path)
     ran = result(run(tmp_path, "-o", "json"), "abs.run")
@@ -228,6 +232,7 @@ def group(number: int) -> list[int]:
     return found
 
 
+@pytest.mark.usefixtures("jvm")
 def test_ctrl_c_on_spark_takes_a_last_epoch_though_every_process_gets_it(tmp_path: Path) -> None:
     counts = make_turning_job(tmp_path)
     process = spawn_on_spark(tmp_path)
@@ -240,6 +245,7 @@ def test_ctrl_c_on_spark_takes_a_last_epoch_though_every_process_gets_it(tmp_pat
     assert last_counts(tmp_path, "id") == counts
 
 
+@pytest.mark.usefixtures("jvm")
 def test_a_killed_driver_leaves_no_orphans_and_nothing_lost(tmp_path: Path) -> None:
     counts = make_turning_job(tmp_path)
     process = spawn_on_spark(tmp_path)
@@ -348,6 +354,7 @@ def test_a_damaged_store_is_named_and_nothing_is_lost(job: Path, which: str, dam
     assert {name: after[name] for name in before} == before
 
 
+@pytest.mark.fast(reason="one damaged epoch")
 def test_resume_passes_over_a_damaged_epoch_and_says_so(tmp_path: Path) -> None:
     counts = make_job(tmp_path)
     assert run(tmp_path).returncode == run(tmp_path, "--resume").returncode == 0  # an epoch each at least
@@ -364,8 +371,8 @@ def test_resume_passes_over_a_damaged_epoch_and_says_so(tmp_path: Path) -> None:
     assert last_counts(tmp_path) == counts
 
 
-def test_a_newer_format_is_refused_with_its_own_code(job: Path) -> None:
-    reseal(job / "store" / layout.STORE, f'"version":"{FORMAT_VERSION}"'.encode(), b'"version":"9.0"')
+def test_another_format_version_is_refused_with_exit_code_12(job: Path) -> None:
+    reseal(job / "store" / layout.STORE, f'"version":"{FORMAT_VERSION}"'.encode(), b'"version":"7.0"')
     for arguments in (("inspect", job / "store"), ("validate", job / "store"), ("plan-recovery", job / "store")):
         assert abs_(*arguments).returncode == 12
     assert run(job, "--resume").returncode == 12
@@ -430,7 +437,8 @@ def test_a_run_that_is_refused_leaves_nothing_behind(tmp_path: Path) -> None:
 
 def test_a_check_says_of_how_much_it_has_read_sinks_included(finished: Path) -> None:
     seen: list[tuple[int, int | None]] = []
-    open_store(finished / "store").validate(progress=lambda read, total: seen.append((read, total)))
+    job = finished / "job.yaml"
+    open_store(finished / "store").validate(job=job, progress=lambda read, total: seen.append((read, total)))
     assert all(total is not None and read <= total for read, total in seen)
     output = sum(path.stat().st_size for path in (finished / "out").glob("*.jsonl"))
     assert (seen[-1][1] or 0) - (seen[0][1] or 0) == output > 0
@@ -447,6 +455,7 @@ def test_nothing_is_said_to_start_on_a_store_in_use(tmp_path: Path) -> None:
     assert "from the beginning" not in done.stderr
 
 
+@pytest.mark.usefixtures("jvm")
 def test_too_many_workers_are_refused_before_anything_is_written(tmp_path: Path) -> None:
     make_job(tmp_path)
     done = abs_(

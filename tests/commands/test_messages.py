@@ -108,10 +108,10 @@ def test_files_that_nothing_refers_to_are_one_line_with_count_and_bytes(
     monkeypatch.setenv("COLUMNS", "200")
     names = orphaned(store, 30, age=7200)
     text = shown(capsys, "validate", store)
-    (line,) = [line for line in text.splitlines() if "unreferenced-file:" in line]
+    (line,) = [line for line in text.splitlines() if "nothing refers to it" in line]
     assert "30 files, 30.0 KiB: nothing refers to it" in line
     assert names[0] in line
-    assert f"next: abs gc {store}\n" in text
+    assert f"Next: abs gc {store}\n" in text
     every = json.loads(shown(capsys, "validate", store, "-o", "json"))["findings"]
     assert [finding["path"] for finding in every] == sorted(names)
     would = shown(capsys, "gc", store)
@@ -125,7 +125,7 @@ def test_the_next_command_about_leftovers_removes_them(
 ) -> None:
     names = orphaned(store, 2, age=age)
     text = shown(capsys, "validate", store)
-    (command,) = re.findall(r"next: abs (gc .*)", text)
+    (command,) = re.findall(r"Next: abs (gc .*)", text)
     assert ("--min-age" in command) == (age < 3600)
     assert main([*command.split(), "--yes"]) == 0
     assert not any((store / name).exists() for name in names)
@@ -139,7 +139,7 @@ def test_leftovers_that_gc_would_leave_have_no_gc_as_next(store: Path, capsys: p
     os.utime(stray, (0, 0))
     text = shown(capsys, "validate", store)
     assert "stray" in text
-    assert "next: abs gc" not in text
+    assert "Next: abs gc" not in text
     assert "stays: " in text
     main(["gc", str(store), "--min-age", "0s", "--yes"])
     assert stray.exists()

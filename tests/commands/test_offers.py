@@ -196,6 +196,7 @@ def silent() -> Iterator[str]:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
+@pytest.mark.integration
 def test_a_server_that_does_not_answer_is_not_waited_for(silent: str) -> None:
     """The command itself would ask for minutes."""
     keys = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_REGION": "us-east-1"}
@@ -239,6 +240,7 @@ def terminal(store: Path, tmp_path: Path) -> Iterator[Terminal]:
         yield terminal
 
 
+@pytest.mark.integration
 def test_bash_completes_from_the_store(terminal: Terminal, tmp_path: Path) -> None:
     assert terminal.typed("abs inspect sto") == "abs inspect store/"
     assert terminal.typed("abs inspect store@b") == "abs inspect store@before-upgrade "
@@ -254,6 +256,23 @@ def test_bash_completes_from_the_store(terminal: Terminal, tmp_path: Path) -> No
     assert terminal.typed("abs inspect store@2 --output=js") == "abs inspect store@2 --output=json "
     assert terminal.typed("abs tag store b") == "abs tag store before-upgrade "
     assert terminal.typed("bin/abs inspect store@b") == "bin/abs inspect store@before-upgrade "
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+def test_fish_offers_the_newest_epochs_first(store: Path, tmp_path: Path) -> None:
+    program = tmp_path / "abs"
+    program.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m abscli "$@"\n')
+    program.chmod(0o755)
+    code = f'source "{ROOT}/completions/abs.fish"; complete -C "{program} inspect store@"'
+    done = subprocess.run(
+        ["fish", "--no-config", "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path,
+        env={**os.environ, **SETTINGS, "HOME": str(tmp_path)},
+    )  # fmt: skip
+    shown = [offer.partition("\t")[0] for offer in done.stdout.splitlines()]
+    assert shown[:2] == ["store@latest", "store@before-upgrade"]
+    numbers = [int(offer.rpartition("@")[2]) for offer in shown[2:]]
+    assert numbers == sorted(numbers, reverse=True)
+    assert len(numbers) > 2
 
 
 def test_bash_lists_every_epoch(terminal: Terminal) -> None:

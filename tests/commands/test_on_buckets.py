@@ -91,9 +91,9 @@ class Abs:
         return answer
 
 
-    def findings(self, store: str) -> list[dict[str, Any]]:
-        """All that validation finds, of the store and of its epochs."""
-        main(["validate", store, "-o", "json"])
+    def findings(self, store: str, job: Path | None = None) -> list[dict[str, Any]]:
+        """All that validation finds, of the store and of its epochs. job: the job file whose sinks are asked."""
+        main(["validate", store, "-o", "json", *([] if job is None else ["--job", str(job)])])
         answer = json.loads(self._capsys.readouterr().out)
         return [*answer["findings"], *(finding for epoch in answer["epochs"] for finding in epoch["findings"])]
 
@@ -143,21 +143,22 @@ def test_a_job_is_gone_on_with_and_its_store_tidied_and_mended(abs_: Abs, job: P
     assert abs_.findings(anywhere) == []
     storage.put(layout.STORE, b"garbage", replace=True)
     abs_("rebuild", anywhere, "--job", job, "--yes")
-    assert open_writable(anywhere).read(f"aside/{layout.STORE}") == b"garbage"
+    assert open_writable(anywhere).read(f"quarantine/{layout.STORE}") == b"garbage"
     run(abs_, job, anywhere, "--resume")
 
 
 def test_plans_are_made_and_carried_out_there(abs_: Abs, job: Path, anywhere: str) -> None:
     run(abs_, job, anywhere)
     abs_("plan-recovery", f"{anywhere}@1", "--out", "plan.json")
-    words = ("restore", "plan.json", "--job", job, "--engine", "inline", "--yes")
+    words = ("restore", "plan.json", "--store", anywhere, "--job", job, "--engine", "inline", "--yes")
     abs_(*words, "--dry-run", "--to", f"{anywhere}-copy")
     said = abs_(*words, "--to", f"{anywhere}-copy")
     assert f"--store {anywhere}-copy --resume" in said
     assert abs_.findings(f"{anywhere}-copy") == []
-    abs_(*words)
+    abs_(*words, code=2)  # the copy has taken the sink over
+    abs_(*words, "--take-ownership")
     assert abs_.findings(anywhere) == []
-    abs_("restore", "plan.json", "--job", job, "--yes", "--to", "viewfs://cluster/x", code=2)
+    abs_(*words, "--to", "viewfs://cluster/x", code=2)
 
 
 def test_a_rescale_is_published_there(abs_: Abs, job: Path, bucket: str) -> None:
@@ -197,7 +198,10 @@ def test_options_say_where_s3_answers_before_variables_do(
     assert abs_.json("inspect", bucket, "--endpoint", endpoint)["epochs"]
     assert open_settings() == {"endpoint": endpoint}
     Path("abs.toml").write_text(f'endpoint = "{endpoint}"\n')
+    abs_("inspect", bucket, code=2)
+    monkeypatch.setenv("ABS_CONFIG", "abs.toml")
     assert abs_.json("inspect", bucket)["epochs"]
+    monkeypatch.delenv("ABS_CONFIG")
     Path("abs.toml").unlink()
     monkeypatch.setenv("ABS_ENDPOINT", endpoint)
     assert abs_.json("validate", bucket)["epochs"]
@@ -238,16 +242,16 @@ def test_commands_answer_of_a_job_whose_sink_lies_in_a_bucket(abs_: Abs, job: Pa
     run(abs_, job, "here", "--resume")
     assert abs_.findings("here") == []
     run(abs_, job, "copied", "--resume", code=2)  # the sink shows what the other store made since
-    run(abs_, job, "copied", "--resume", "--take-over")
+    run(abs_, job, "copied", "--resume", "--take-ownership")
     assert abs_.findings("copied") == []
     part = next(entry.name for entry in open_writable(sink).list("") if entry.name.startswith("part-"))
     open_writable(sink).delete(part)
-    assert [finding["code"] for finding in abs_.findings("copied")] == ["sink-part-missing"]
+    assert [finding["code"] for finding in abs_.findings("copied", job)] == ["sink-part-missing"]
     run(abs_, job, "copied", "--resume", code=3)
     run(abs_, job, "copied", "--resume", "--accept-missing-parts")
 
 
-@pytest.mark.parametrize("place", ["", "/of?uploadId=1", "/a #1%20+ö"])
+@pytest.mark.parametrize("place", ["", "/of uploadId=1", "/a 1%20+ö"])
 def test_uploads_that_are_left_are_named_and_given_up(abs_: Abs, job: Path, sink: str, place: str) -> None:
     sink += place
     job.write_text(JOB % json.dumps(sink))
@@ -258,17 +262,19 @@ def test_uploads_that_are_left_are_named_and_given_up(abs_: Abs, job: Path, sink
     uploads.put(f"part-00000-0000000099-{attempt}.jsonl", left, 1, b"{}\n")
     other = f"part-00000-0000000099-{'a' * 32}.jsonl"
     uploads.put(other, uploads.begin(other, "of another store"), 1, b"{}\n")
-    assert [finding["code"] for finding in abs_.findings("here")] == ["upload-left"]
-    said = abs_("validate", "here")
+    assert [finding["code"] for finding in abs_.findings("here", job)] == ["upload-left"]
+    assert abs_.findings("here") == []
+    said = abs_("validate", "here", "--job", job)
     assert "upload-left" in said
-    assert "abs gc here" in said
-    (orphan,) = abs_.json("gc", "here", "--keep", "100", "--min-age", "0s")["orphans"]
-    assert (orphan["bytes"], orphan["goes"]) == (3, True)
+    assert "abs gc here --job" in said
+    assert abs_.json("gc", "here", "--keep", "100", "--min-age", "0s")["orphans"] == []
+    (orphan,) = abs_.json("gc", "here", "--keep", "100", "--min-age", "0s", "--job", job)["orphans"]
+    assert (orphan["bytes"], orphan["removable"]) == (3, True)
     assert left in orphan["path"]
     assert len(uploads.below()) == 2
     Path("here/epochs/0000000001/a?uploadId=1").write_text("a file that is called so")
-    abs_("gc", "here", "--keep", "100", "--min-age", "0s", "--yes")
-    assert abs_.findings("here") == []
+    abs_("gc", "here", "--keep", "100", "--min-age", "0s", "--job", job, "--yes")
+    assert abs_.findings("here", job) == []
     assert len(uploads.below()) == 1
 
 
@@ -279,10 +285,10 @@ def test_a_sinks_bucket_that_is_gone_keeps_nothing_in_the_store(abs_: Abs, job: 
     stray.touch()
     ObjectStorage(bucket).delete_all([file.path for file in ObjectStorage(bucket).below("")])
     open_uploads(bucket)._ask("DELETE", None, {})
-    answer = abs_.json("gc", "here", "--min-age", "0s")
-    assert "no bucket" in answer["uploads_unknown"]
+    answer = abs_.json("gc", "here", "--min-age", "0s", "--job", job)
+    assert "no bucket" in answer["sinks_unknown"]
     checked(answer)
-    said = abs_("gc", "here", "--min-age", "0s", "--yes")
+    said = abs_("gc", "here", "--min-age", "0s", "--job", job, "--yes")
     assert "what sinks have left is not looked for: " in " ".join(said.split())
     assert not stray.exists()
 
@@ -290,7 +296,7 @@ def test_a_sinks_bucket_that_is_gone_keeps_nothing_in_the_store(abs_: Abs, job: 
 @pytest.mark.parametrize(
     ("place", "words"),
     [("hdfs://namenode:8020/out", "sinks write to directories and to buckets"),
-     ("s3://key@bucket/out", "a secret in it"), ("s3://", "names no bucket")],
+     ("s3://key@bucket/out", "contains credentials"), ("s3://", "names no bucket")],
 )  # fmt: skip
 def test_a_sink_where_none_can_be_is_refused_where_it_is_written(
     abs_: Abs, job: Path, place: str, words: str
@@ -311,9 +317,9 @@ def test_a_damaged_epoch_is_repaired_there(abs_: Abs, job: Path, bucket: str) ->
     out = abs_("validate", bucket, code=3)
     assert state in out
     abs_("plan-recovery", f"{bucket}@{int(newest)}", "--strategy", "repair", "--out", "repair.json")
-    done = abs_.json("restore", "repair.json", "--job", job, "--yes")
+    done = abs_.json("restore", "repair.json", "--store", bucket, "--job", job, "--yes")
     assert done["epoch"] == int(newest)
     assert abs_.findings(bucket) == []
-    assert storage.read(f"aside/{state}") == b"damaged"
+    assert storage.read(f"quarantine/{state}") == b"damaged"
     run(abs_, job, bucket, "--resume")
     assert abs_.findings(bucket) == []

@@ -90,7 +90,7 @@ def run(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
 
 
 
-@pytest.mark.parametrize("engine", ["inline", "spark"])
+@pytest.mark.parametrize("engine", ["inline", pytest.param("spark", marks=pytest.mark.integration)])
 def test_nothing_but_the_result_reaches_stdout(tmp_path: Path, engine: str) -> None:
     make(tmp_path, LOUD, files=2, lines=5)
     done = run(tmp_path, "--engine", engine, "--workers", "2", "-o", "json")
@@ -191,7 +191,7 @@ def started(folder: Path, *more: str, **options: Any) -> subprocess.Popen[str]:
     return job
 
 
-@pytest.mark.parametrize("engine", ["inline", "spark"])
+@pytest.mark.parametrize("engine", ["inline", pytest.param("spark", marks=pytest.mark.integration)])
 def test_a_signal_to_the_whole_group_twice_is_one_wish(tmp_path: Path, engine: str) -> None:
     """As `timeout` does: to the process, then to its group, in which Spark's JVM would be."""
     more = ["--workers", "2"] if engine == "spark" else []
@@ -205,6 +205,7 @@ def test_a_signal_to_the_whole_group_twice_is_one_wish(tmp_path: Path, engine: s
     assert "stopped at epoch" in out
 
 
+@pytest.mark.integration
 def test_a_second_signal_later_leaves_at_once(tmp_path: Path) -> None:
     make(tmp_path, "import time\ndef loud(batch):\n    time.sleep(2)\n    return batch\n", files=200, lines=20)
     with subprocess.Popen(

@@ -21,11 +21,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from abscli.cli.main import main
-from abscli.commands.state import EXAMPLES
 from formats.native import layout
 from formats.native.facts import StateFileFacts
 from formats.native.hashing import key_groups
 from formats.native.state.live_rows import StateFile, TaskRows, live_rows
+from formats.native.state.row_groups import described
 from formats.native.state.tables import KEY_GROUP, encode_state
 from formats.native.store import NativeStore
 from formats.native.writer import complete, put_part
@@ -35,11 +35,14 @@ from formats.query.sorting import Order, in_order
 from formats.storage import LocalStorage, MemoryStorage, Storage
 from formats.values import plain
 from tests.support.commands import result_of, run_command
+from tests.support.guide.blocks import PAGES
 from tests.support.schemas import checked
 from tests.support.stores.large import Synthetic
 from tests.support.stores.small import FIRST, make_store
+from tests.tiers import examples
 
 WORDS = 3000
+QUERY_PAGE = PAGES / "operations" / "query.md"
 
 
 def counts(numbers: range, add: int = 0) -> pa.Table:
@@ -184,7 +187,7 @@ def test_row_groups_that_cannot_hold_a_key_are_not_read(tmp_path: Path) -> None:
     storage = MemoryStorage()
     data = encode_state(table, ["k"])
     storage.put("f.parquet", data)
-    file = StateFile(storage, StateFileFacts("f.parquet", len(data), rows, None))
+    file = StateFile(storage, StateFileFacts("f.parquet", len(data), rows, None, *described(data)))
     read: list[int] = []
     inner = file._reader.read_row_groups
     file._reader.read_row_groups = lambda groups, **more: (read.extend(groups), inner(groups, **more))[1]
@@ -219,37 +222,38 @@ def test_what_was_written_is_said(store: Path, tmp_path: Path, capsys: pytest.Ca
     assert (told["count"], told["out"], told["rows"]) == (5, str(tmp_path / "x.parquet"), None)
 
 
-def line_of_the_manual(tool: str) -> str:
-    """The one line that the man page has for a tool; it reads `counts.parquet` where it is run."""
-    lines = [command for command, _ in EXAMPLES if command.startswith(tool) or f"import {tool}" in command]
+def line_of_the_guide(tool: str) -> str:
+    """Return the one line that the guide has for a tool; it reads `counts.parquet` in the current directory."""
+    (block,) = re.findall(r"(?ms)^```sh\n(.*?)^```", QUERY_PAGE.read_text(encoding="utf-8"))
+    lines = [line for line in block.splitlines() if line.startswith(f"{tool} ") or f"import {tool}" in line]
     assert len(lines) == 1
     return lines[0]
 
 
 @pytest.mark.parametrize("tool", ["polars", "pandas"])
-def test_other_tools_read_it_with_the_line_of_the_manual(files: Path, tool: str) -> None:
+def test_other_tools_read_it_with_the_line_of_the_guide(files: Path, tool: str) -> None:
     if importlib.util.find_spec(tool) is None:
         pytest.skip(f"{tool} is not installed")
-    python, *args = shlex.split(line_of_the_manual(tool))
+    python, *args = shlex.split(line_of_the_guide(tool))
     assert python == "python"
     done = subprocess.run([sys.executable, *args], capture_output=True, text=True, cwd=files, check=True)
     assert re.search(f"{WORDS + 10:,}".replace(",", "[,_]?"), done.stdout)
 
 
-def test_duckdb_reads_it_with_the_line_of_the_manual(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_duckdb_reads_it_with_the_line_of_the_guide(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if importlib.util.find_spec("duckdb") is None:
         pytest.skip("duckdb is not installed")
     monkeypatch.chdir(files)
-    command, option, query = shlex.split(line_of_the_manual("duckdb"))
+    command, option, query = shlex.split(line_of_the_guide("duckdb"))
     assert (command, option) == ("duckdb", "-c")
     rows = importlib.import_module("duckdb").sql(query).fetchall()
     assert (len(rows), max(n for _, n in rows)) == (10, 1_000_000 + WORDS + 9)
 
 
-def test_spark_reads_it_with_the_line_of_the_manual(files: Path, spark: Any) -> None:
+def test_spark_reads_it_with_the_line_of_the_guide(files: Path, spark: Any) -> None:
     from pyspark.sql import SparkSession
 
-    command, option, query = shlex.split(line_of_the_manual("spark-sql"))
+    command, option, query = shlex.split(line_of_the_guide("spark-sql"))
     assert (command, option) == ("spark-sql", "-e")
     query = query.replace("*", "count(*), max(n)").replace("counts.parquet", f"{files}/counts.parquet")
     assert tuple(SparkSession(spark).sql(query).first() or ()) == (WORDS + 10, 1_000_000 + WORDS + 9)
@@ -293,7 +297,7 @@ def test_rows_match_where_python_says_that_their_keys_are_equal(data: st.DataObj
     assert last_of_each(arrays(right)).tolist() == sorted(last.values()) or not right
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     st.lists(st.dictionaries(st.integers(0, 30), st.integers(), max_size=12), min_size=1, max_size=4),
     st.integers(1, 40),
@@ -310,7 +314,7 @@ def test_live_rows_are_those_of_a_dictionary_however_they_are_chunked(
         table = table.add_column(0, KEY_GROUP, pa.array(key_groups([table["k"].combine_chunks()], 8)))
         data = encode_state(table, ["k"])
         storage.put(f"{i}.parquet", data)
-        files.append(StateFileFacts(f"{i}.parquet", len(data), len(update), None))
+        files.append(StateFileFacts(f"{i}.parquet", len(data), len(update), None, *described(data)))
     if not files:
         return
     task = TaskRows(storage, files, range(8))

@@ -25,12 +25,13 @@ from abscli.text.validate import MEANING, text
 from formats.ids import TaskId
 from formats.native import layout, lock
 from formats.native.evidence import epoch_evidence, open_for_validation, store_evidence
-from formats.native.facts import StateFileFacts, digest, seal
+from formats.native.facts import FooterFacts, StateFileFacts, digest, seal
 from formats.native.probe import Prober
+from formats.native.state.row_groups import described
 from formats.native.state.tables import KEY_GROUP, decode_state, encode_state
 from formats.native.store import NativeStore, files_of
 from formats.storage import LocalStorage, MemoryStorage, walk
-from formats.view import FileFacts, Status
+from formats.view import Status
 from tests.support.commands import run_command
 from tests.support.schemas import checked
 from tests.support.stores.small import FIRST, in_memory, make_store
@@ -110,6 +111,7 @@ def damaged(data: bytes, i: int) -> Iterator[bytes]:
     yield data[:i] + bytes([i % 256]) + data[i:]
 
 
+@pytest.mark.integration
 def test_a_changed_removed_or_added_byte_of_any_file_is_put_down_to_file_task_and_epoch() -> None:
     storage = in_memory(make_store(MemoryStorage(), parallelism=1, more=False))
     prober = Prober(storage)
@@ -128,6 +130,7 @@ def test_a_changed_removed_or_added_byte_of_any_file_is_put_down_to_file_task_an
     assert check(storage, prober) == clean
 
 
+@pytest.mark.integration
 def test_so_is_every_byte_by_the_check_of_its_file() -> None:
     """As above at every position, where only what reads the file is asked."""
     storage = in_memory(make_store(MemoryStorage(), parallelism=1, more=False))
@@ -188,7 +191,7 @@ def test_an_epoch_without_its_beginning_leaves_its_parts_over(store: Path, capsy
 
 def test_a_whole_store_validates_and_names_the_missing_tasks(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, told = result(capsys, store)
-    assert (code, told["latest_restorable"], told["restorable"], told["unmet"]) == (0, 4, [1, 2, 4], [])
+    assert (code, told["latest_restorable"], told["restorable"], told["unsatisfied"]) == (0, 4, [1, 2, 4], [])
     assert [e["verdict"] for e in told["epochs"]] == ["complete", "complete", "aborted", "complete", "incomplete"]
     assert [f["task"] for f in told["epochs"][4]["findings"]] == ["seen/1", "out/0"]
     assert findings(told) == []
@@ -201,7 +204,7 @@ def test_a_flipped_byte_in_a_state_file_damages_every_epoch_that_refers_to_it(
     code, told = result(capsys, store)
     assert (code, told["latest_restorable"]) == (3, 1)
     assert findings(told) == [(n, "digest-mismatch", "seen/0", STATE) for n in (2, 4)]
-    assert told["unmet"] == ["epoch 2 is damaged", "epoch 4 is damaged"]
+    assert told["unsatisfied"] == ["epoch 2 is damaged", "epoch 4 is damaged"]
 
 
 def test_quick_sees_sizes_and_says_what_it_has_not_seen(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -265,18 +268,23 @@ def test_a_path_that_leads_out_of_the_store_is_unreadable(store: Path, capsys: p
     ack = store / layout.ack(5, "seen/0", FIRST)
     part = NativeStore(LocalStorage(store)).part(5, TaskId("seen", 0))
     assert part is not None
-    evil = FileFacts("../../../etc/passwd", 1, 1, "0" * 64)
+    evil = StateFileFacts("../../../etc/passwd", 1, 1, "0" * 64, (), FooterFacts(0, "0" * 64))
     ack.write_bytes(seal(replace(part, state=(evil,), rows=1)))
     _, told = result(capsys, store)
     assert (5, "unreadable", "seen/0", ack.relative_to(store).as_posix()) in findings(told)
 
 
-def test_a_newer_format_is_refused_with_its_own_code(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("version", ["2.1", "9.0", "0-dev2", ""])
+def test_another_format_version_is_refused_with_exit_code_12(
+    store: Path, capsys: pytest.CaptureFixture[str], version: str
+) -> None:
     manifest = store / layout.outcome(4)
-    manifest.write_bytes(seal(replace(NativeStore(LocalStorage(store)).manifest(4), version="9.0")))
+    manifest.write_bytes(seal(replace(NativeStore(LocalStorage(store)).manifest(4), version=version)))
     code, _, err = run(capsys, store)
     assert code == 12
-    assert "has format version 9.0, this program reads up to 7.x" in err
+    message = " ".join(err.split())
+    assert f"has format version {version!r}, this program reads and writes only '0-dev'" in message
+    assert "recreate the store with `abs run --store` and a new directory" in message
 
 
 # -- which exit code ------------------------------------------------------------------------------------------
@@ -314,7 +322,7 @@ def test_a_store_without_an_epoch_has_nothing_to_restore(tmp_path: Path, capsys:
     make_store(MemoryStorage())
     storage.put(layout.STORE, in_memory(make_store(MemoryStorage())).files[layout.STORE])
     code, told = result(capsys, tmp_path)
-    assert (code, told["unmet"]) == (3, ["no epoch can be restored"])
+    assert (code, told["unsatisfied"]) == (3, ["no epoch can be restored"])
     assert run(capsys, tmp_path / "none")[0] == 10
 
 
@@ -348,11 +356,11 @@ def test_the_table_says_what_each_finding_means_and_what_to_type_next(
     assert (code, err) == (3, "")
     flat = " ".join(out.split())
     assert "! damaged" in flat or "✗ damaged" in flat
-    assert f"digest-mismatch: seen/0 {STATE}: has SHA-256" in flat
+    assert out.startswith("DAMAGED: epochs 2,4. Newest restorable: epoch 1.\n")
+    assert f"digest-mismatch in epochs 2,4 seen/0 {STATE}: has SHA-256" in flat
     assert f"means: {MEANING[Code.DIGEST_MISMATCH]}" in flat
-    assert f"next: abs plan-recovery {store}@1 --out plan.json" in flat
-    assert "missing-ack: seen/1, out/0: has not acked" in flat
-    assert "Not met: epoch 2 is damaged" in flat
+    assert f"Next: abs plan-recovery {store}@1 --out plan.json" in flat
+    assert "has not acked" in flat
     assert "\x1b" not in out
 
 
@@ -363,13 +371,13 @@ def test_a_file_that_many_epochs_refer_to_is_told_once(
     flip(store / STATE)
     _, out, _ = run(capsys, store)
     assert out.count(STATE) == 1
-    assert "\nEpochs 2,4: damaged\n  digest-mismatch: seen/0 " in out
-    assert "\nEpoch 3: aborted\n  because: timed out" in out
+    assert "\ndigest-mismatch in epochs 2,4\n  seen/0 " in out
+    assert "\n  epoch 3: timed out" in out
     (store / layout.tasks_file(4, FIRST)).write_text("garbage")
     _, out, _ = run(capsys, store)
-    assert "\nEpoch 2: damaged\n" in out
-    (line,) = (line for line in out.splitlines() if "digest-mismatch," in line)
-    assert line.startswith("not checked in epoch 4: conservation, digest-mismatch, ")
+    assert "\ndigest-mismatch in epoch 2\n" in out
+    _, _, unchecked = out.partition("\nNot checked:\n")
+    assert "  digest-mismatch (epoch 4)\n" in unchecked
 
 
 @pytest.mark.parametrize("width", [40, 50, 60, 80, 200])
@@ -379,7 +387,7 @@ def test_verdicts_fit_their_width(
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.chdir(store.parent)
     _, out, _ = run(capsys, "store")
-    assert max(len(line) for line in out.splitlines() if "/" not in line and "next:" not in line) <= width
+    assert max(len(line) for line in out.splitlines() if "/" not in line and "Next:" not in line) <= width
 
 
 def test_every_code_has_a_meaning() -> None:
@@ -392,10 +400,10 @@ def test_every_finding_says_what_it_means_and_names_a_command_that_there_is(code
     whole = EpochReport(4, Status.COMPLETE, (), ())
     broken = EpochReport(5, Status.DAMAGED, (Finding(code, TaskId("seen", 0), None, "f", "said"),), ())
     for report in (StoreReport((whole, broken), (), (), (4,)), StoreReport((broken,), (), (), ())):
-        shown = text(report, store="my store", job="j", unmet=[], advice=system.advice())
+        shown = text(report, store="my store", job="j", unsatisfied=[], advice=system.advice())
         meaning = system.advice().meanings.get(code, MEANING[code])
         assert f"means: {meaning}" in " ".join(shown.split())
-        (command,) = [line.partition("next: ")[2] for line in shown.splitlines() if "next: " in line]
+        (command,) = [line.partition("Next: ")[2] for line in shown.splitlines() if "Next: " in line]
         abs_, name, *words = shlex.split(command)
         assert abs_ == "abs"
         assert "my store" in {word.partition("@")[0] for word in words}
@@ -412,7 +420,7 @@ def test_keys_that_stand_in_another_group_than_their_hash_says_are_misplaced(tmp
     groups = [(group + 1) % 8 for group in table.column(KEY_GROUP).to_pylist()]
     data = encode_state(table.set_column(0, KEY_GROUP, pa.array(groups, pa.int32())), ["line"])
     (tmp_path / "store" / file.path).write_bytes(data)
-    written = StateFileFacts(file.path, len(data), 2, digest(data))
+    written = StateFileFacts(file.path, len(data), 2, digest(data), *described(data))
     assert build.topology.operator("seen").max_parallelism == 8
     prober = Prober(LocalStorage(tmp_path / "store"))
     assert prober.probe([written], widths={file.path: 8})[file.path].strays == 2

@@ -22,6 +22,7 @@ from abscli.engine.state.memory import StateMemory
 from formats.ids import TaskId
 from formats.job.model import Aggregate, Aggregation, Emit, Kind, Operator
 from formats.native.state.tables import StateKey
+from tests.tiers import examples
 
 AGGREGATES = (
     Aggregate("n", Aggregation.COUNT, "*"),
@@ -95,7 +96,7 @@ def restarted(operator: Runnable, emit: Emit, memory: StateMemory | None, epoch:
     return again
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(
     st.lists(st.one_of(st.lists(ROW, min_size=1, max_size=12), st.sampled_from(["epoch", "restart"])), max_size=10),
     st.sampled_from(list(Emit)),
@@ -187,7 +188,7 @@ def test_what_cannot_be_added_or_put_in_order_is_refused(function: Aggregation) 
         operator.process(batch([("a", [1])], schema), 1)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.dictionaries(st.integers(0, 40), st.one_of(st.none(), st.lists(st.text(max_size=2), max_size=5)),
                                 min_size=1, max_size=30), max_size=20))  # fmt: skip
 def test_a_column_of_lists_gives_back_what_was_put_last(puts: list[dict[int, list[str] | None]]) -> None:

@@ -26,6 +26,8 @@ from formats.view import Status
 from tests.support.jobs.lines import Gate
 from tests.support.jobs.small import inline, last_counts, open_gate, write_countdown
 
+pytestmark = pytest.mark.integration
+
 LINES = "lines: {source: {type: text, path: in/*.txt}}"
 WORDS = "words: {from: lines, flat_map: words}"
 COUNTS = 'counts: {from: words, reduce: {key: [word], n: {count: "*"}}}'
@@ -278,7 +280,7 @@ def test_a_sink_that_is_new_does_not_set_aside_what_the_one_before_it_showed(job
     error = job.refused(other, UsageError)
     assert "shows what sink out of this job made" in str(error)
     assert "`moved: [{from: out, to: shown}]`" in error.hint  # type: ignore[attr-defined]
-    job.run(other, take_over=True, epochs=1)
+    job.run(other, take_ownership=True, epochs=1)
     assert any((job.folder / "out" / "superseded").rglob("part-*"))
 
 
@@ -290,8 +292,8 @@ def test_a_sink_that_comes_back_after_it_was_removed_is_told_the_ways_that_there
     error = job.refused(back, UsageError)
     assert "shows what sink out of this job made" in str(error)
     assert "`moved" not in error.hint  # type: ignore[attr-defined]
-    assert "--take-over" in error.hint  # type: ignore[attr-defined]
-    job.run(back, take_over=True, epochs=1)
+    assert "--take-ownership" in error.hint  # type: ignore[attr-defined]
+    job.run(back, take_ownership=True, epochs=1)
 
 
 @pytest.mark.parametrize("policy", ["unaligned", "at-least-once"])

@@ -170,6 +170,7 @@ def test_output_of_somebody_else_is_not_mixed_with(tmp_path: Path) -> None:
         run(word_count(), tmp_path)
 
 
+@pytest.mark.integration
 def test_two_stores_do_not_take_turns_at_one_sink(tmp_path: Path, small_batches: Middle) -> None:
     counts = write_words(tmp_path, lines=4_000)
     callbacks, _ = stop_after(1)

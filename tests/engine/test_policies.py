@@ -47,6 +47,8 @@ from tests.support.jobs.small import (
     write_words,
 )
 
+pytestmark = pytest.mark.integration
+
 POLICIES = ["aligned", "unaligned", "at-least-once"]
 STORE = "store"
 ROUNDS = 20
@@ -355,6 +357,8 @@ def killed(folder: Path, policy: str) -> int:
     return latest
 
 
+@pytest.mark.sample(1)
+@pytest.mark.fast(reason="one killed process for each policy")
 @EveryPolicy
 def test_a_killed_process_is_resumed_and_says_what_came_again(tmp_path: Path, policy: str) -> None:
     counts = write_skewed(tmp_path)

@@ -24,7 +24,6 @@ from abscli.planner.rescale import with_parallelism
 from formats.errors import OtherJob
 from formats.job.file import parse_topology_bytes
 from formats.job.model import DeadLetter, Edge, Keeping, Kind, Topology
-from formats.native.facts import REMOVING_VERSION
 from formats.storage import LocalStorage
 from formats.user_file.mistakes import BadFile
 from tests.engine.recovering.alone import check_alone, local
@@ -150,7 +149,6 @@ def test_a_stopped_job_goes_on_with_other_tasks_and_all_that_it_keeps_is_shown(
     (tmp_path / "open").touch()
     topology = alarms(tmp_path, files=60)
     stopped = until_timers_wait(tmp_path, topology)
-    assert store(tmp_path).facts.version == REMOVING_VERSION
     before = sorted(str(row) for batch in store(tmp_path).state(stopped, "track") for row in batch.to_pylist())
     (wide,) = [with_parallelism(topology, {"track": 3})]
     epoch = publish(LocalStorage(tmp_path / STORE), Rescale(stopped, wide, str(tmp_path)))

@@ -87,6 +87,7 @@ def rescaled(folder: Path, topology: Topology, epoch: int) -> int:
     return publish(LocalStorage(folder / STORE), Rescale(epoch, topology, str(folder)))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("policy", ["aligned", "unaligned"])
 def test_values_and_changes_through_stops_and_other_parallelisms(
     tmp_path: Path, small_batches: Middle, policy: str

@@ -271,7 +271,7 @@ def test_a_dry_run_changes_nothing_and_names_the_run(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     would = result(done, "abs.rehearsal")
     assert (would["new"], would["parent"], would["tasks"]) == (True, 0, 8)
-    (command,) = re.findall("next: abs (run .*)", done.stderr)
+    (command,) = re.findall("Next: abs (run .*)", done.stderr)
     assert "--dry-run" not in command
     assert "--interval 50ms" in command
     assert fingerprint(tmp_path) == before
@@ -286,6 +286,7 @@ def test_a_dry_run_changes_nothing_and_names_the_run(tmp_path: Path) -> None:
     assert fingerprint(tmp_path) == before
 
 
+@pytest.mark.integration
 def test_a_dry_run_is_refused_for_what_a_run_is(tmp_path: Path) -> None:
     make_job(tmp_path)
     assert run(tmp_path).returncode == 0
@@ -402,13 +403,13 @@ operators:
 """
 
 
-def test_a_package_that_is_not_installed_is_named_with_its_extra(
+def test_the_package_that_a_sink_lacks_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "job.yaml").write_text(LAKES)
     for package in ("pyiceberg", "deltalake"):
         monkeypatch.setitem(sys.modules, package, None)
     assert [place.partition(": ")[2] for place in places(tmp_path / "job.yaml")] == [
-        "sink ice writes to Iceberg, and pyiceberg is not installed",
-        "sink delta writes to Delta Lake, and deltalake is not installed",
+        "sink ice: an Iceberg sink needs the package pyiceberg, which is not installed",
+        "sink delta: a Delta Lake sink needs the package deltalake, which is not installed",
     ]

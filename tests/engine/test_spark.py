@@ -121,6 +121,7 @@ def test_an_open_epoch_still_says_who_has_acked(tmp_path: Path, spark: Any) -> N
     assert TaskId("words", 1) in newest.missing  # its worker stood still
 
 
+@pytest.mark.fast(reason="the one session of Spark: run, SIGKILL to a worker, restored, compared")
 def test_a_killed_loop_is_planned_restored_and_resumed_to_every_pair_once(tmp_path: Path, spark: Any) -> None:
     pairs = write_graph(tmp_path, nodes=500, degree=3, turning=True)
     run_and_kill(reach(), tmp_path, spark, in_an_epoch, interval=0.05)

@@ -8,6 +8,7 @@ folder, and to run with a fault planted.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import signal
@@ -31,6 +32,36 @@ SLOWLY = 0.01
 
 NAP_SECONDS = 1.2
 """More than the time for an epoch that is given with a nap."""
+
+
+IMPORTED = (
+    "encodings.idna",
+    "encodings.utf_8_sig",
+    "unicodedata",
+    "numpy.ma",
+    "abscli.api",
+    "abscli.cli.app",
+    "abscli.cli.main",
+    "abscli.cli.running",
+    "abscli.commands.gc",
+    "abscli.commands.plan_recovery",
+    "abscli.commands.rebuild",
+    "abscli.commands.restore",
+    "abscli.commands.run",
+    "abscli.commands.validate",
+    "abscli.engine.job",
+    "abscli.stores.native.check",
+    "abscli.stores.native.plan",
+    "abscli.stores.native.rebuilding.rebuild",
+    "abscli.stores.native.removing.garbage",
+    "abscli.stores.native.repairing.repair_plan",
+    "abscli.stores.native.restore",
+    "abscli.stores.native.run",
+    "abscli.stores.native.text.plan",
+    "abscli.stores.native.text.validate",
+    "tests.support.jobs.lines",
+)
+"""Modules that commands need, imported once before the children are forked."""
 
 
 class Loss(NamedTuple):
@@ -145,20 +176,9 @@ class Children:
 
 def main() -> None:
     """Answers questions, a line of JSON each; what a child does beside its command is prepared before it is forked."""
-    import abscli.api
-    import abscli.cli.app
-    import abscli.cli.running
-    import abscli.commands.gc
-    import abscli.commands.plan_recovery
-    import abscli.commands.restore
-    import abscli.commands.run
-    import abscli.engine.job
-    import abscli.stores.native.check
-    import abscli.stores.native.plan
-    import abscli.stores.native.removing.garbage
-    import abscli.stores.native.restore
-    import abscli.stores.native.run  # noqa: F401
-
+    for name in IMPORTED:
+        importlib.import_module(name)
+    os.fsync = lambda fd: None  # children are killed, and no power is cut
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     ended: dict[int, int] = {}
     for line in sys.stdin:

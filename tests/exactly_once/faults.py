@@ -60,7 +60,7 @@ def _claims_mean_nothing() -> None:
     """A backup that was put back, and any other store, goes on with a sink that another one has written since."""
     from abscli.engine.sinks.outputs import Outputs
 
-    Outputs._may_take_over = lambda self, op, folder, claim: None  # type: ignore[method-assign]
+    Outputs._may_take_ownership = lambda self, op, folder, claim: None  # type: ignore[method-assign]
     Outputs._may_adopt = lambda self, op, folder: None  # type: ignore[method-assign]
 
 

@@ -60,22 +60,22 @@ class Sequences(RuleBasedStateMachine):
         self.world = World(self.folder, self.children, job, self.fault)
         self.world.run("a", how=How(epochs=2))
 
-    @rule(store=stores, how=ways, take_over=st.booleans(), keep=st.sampled_from([1, 2, 100]), policy=policies)
-    def run(self, store: str, how: How, take_over: bool, keep: int, policy: str | None) -> None:
-        self.world.run(store, how=how, take_over=take_over, keep=keep, policy=policy)
+    @rule(store=stores, how=ways, take_ownership=st.booleans(), keep=st.sampled_from([1, 2, 100]), policy=policies)
+    def run(self, store: str, how: How, take_ownership: bool, keep: int, policy: str | None) -> None:
+        self.world.run(store, how=how, take_ownership=take_ownership, keep=keep, policy=policy)
 
     @rule(number=any_of, tasks=st.sampled_from([1, 2, 3, 5]), back=st.one_of(st.none(), backs), how=ways)
     def rescale(self, number: int, tasks: int, back: int | None, how: How) -> None:
-        self.world.run(self.there(number), back=back, take_over=True, tasks=tasks, how=how)
+        self.world.run(self.there(number), back=back, take_ownership=True, tasks=tasks, how=how)
 
     @rule(number=any_of, at=moments)
     def be_slow(self, number: int, at: int) -> None:
         """An epoch is given up."""
         how = How(epochs=3, signal=0, at=at)
-        self.world.run(self.there(number), take_over=True, timeout="1s", how=how)
+        self.world.run(self.there(number), take_ownership=True, timeout="1s", how=how)
 
     @rule(
-        number=any_of, recovery=st.sampled_from(["local", "set", "full"]), losses=losses, policy=policies,
+        number=any_of, recovery=st.sampled_from(["local", "subgraph", "full"]), losses=losses, policy=policies,
         keep=st.sampled_from([1, 100]), back=st.one_of(st.none(), backs),
     )
     def lose_workers(
@@ -84,12 +84,12 @@ class Sequences(RuleBasedStateMachine):
         """They are lost while the job runs, and it goes on."""
         how = How(epochs=3, losses=tuple(sorted(losses)))
         self.world.run(
-            self.there(number), take_over=True, recovery=recovery, policy=policy, keep=keep, back=back, how=how
+            self.there(number), take_ownership=True, recovery=recovery, policy=policy, keep=keep, back=back, how=how
         )
 
-    @rule(store=stores, back=backs, how=ways, take_over=st.booleans())
-    def run_from(self, store: str, back: int, how: How, take_over: bool) -> None:
-        self.world.run(store, back=back, how=how, take_over=take_over)
+    @rule(store=stores, back=backs, how=ways, take_ownership=st.booleans())
+    def run_from(self, store: str, back: int, how: How, take_ownership: bool) -> None:
+        self.world.run(store, back=back, how=how, take_ownership=take_ownership)
 
     @rule(number=any_of, keep=st.integers(1, 3), how=st.one_of(st.just(PLAIN), kills))
     def gc(self, number: int, keep: int, how: How) -> None:
@@ -104,20 +104,23 @@ class Sequences(RuleBasedStateMachine):
     def plan(self, number: int, back: int | None) -> None:
         self.world.plan(self.there(number), back)
 
-    @rule(number=any_of, to=st.one_of(st.none(), stores), until=st.sampled_from(["drained", "end"]), how=ways)
-    def restore(self, number: int, to: str | None, until: str, how: How) -> None:
+    @rule(
+        number=any_of, to=st.one_of(st.none(), stores), until=st.sampled_from(["drained", "end"]),
+        take_ownership=st.booleans(), how=ways,
+    )  # fmt: skip
+    def restore(self, number: int, to: str | None, until: str, take_ownership: bool, how: How) -> None:
         if not self.world.plans:
             self.world.plan(self.there(number), None)
         if self.world.plans:
-            self.world.restore(number, to, until=until, how=how)
+            self.world.restore(number, to, until=until, take_ownership=take_ownership, how=how)
 
     @rule(number=any_of, damage=st.sampled_from(DAMAGES), how=st.one_of(st.just(PLAIN), kills))
     def repair(self, number: int, damage: str, how: How) -> None:
         self.world.repair(self.there(number), damage, number, how=how)
 
-    @rule(number=any_of, other=stores, take_over=st.booleans(), at=moments, how=stops)
-    def contend(self, number: int, other: str, take_over: bool, at: int, how: How) -> None:
-        self.world.contend(self.there(number), other, take_over=take_over, at=at, how=how)
+    @rule(number=any_of, other=stores, take_ownership=st.booleans(), at=moments, how=stops)
+    def contend(self, number: int, other: str, take_ownership: bool, at: int, how: How) -> None:
+        self.world.contend(self.there(number), other, take_ownership=take_ownership, at=at, how=how)
 
     @rule(number=any_of, to=stores, at=moments, how=stops)
     def contend_restore(self, number: int, to: str, at: int, how: How) -> None:

@@ -31,11 +31,12 @@ def children() -> Iterator[Children]:
         yield children
 
 
+@pytest.mark.fast(reason="25 random sequences of commands")
 def test_any_sequence_is_exactly_once_or_refused(children: Children, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Sequences, "children", children, raising=False)
     # The same steps each time: what is new is looked for by the bench. Nothing to shrink or to keep, since kills meet
     # threads elsewhere.
-    some = settings(max_examples=16, stateful_step_count=10, phases=[Phase.generate], database=None, derandomize=True)
+    some = settings(max_examples=25, stateful_step_count=6, phases=[Phase.generate], database=None, derandomize=True)
     run_state_machine_as_test(Sequences, settings=some)  # type: ignore[no-untyped-call]
 
 
@@ -59,7 +60,7 @@ def a_backup_is_put_back(world: World) -> None:
 
 def two_stores_are_started_at_once(world: World) -> None:
     for at in range(60, 160, 10):
-        world.contend("a", "b", take_over=True, at=at, how=How(epochs=1))
+        world.contend("a", "b", take_ownership=True, at=at, how=How(epochs=1))
 
 
 def a_store_is_restored_into_another_while_its_job_runs(world: World) -> None:
@@ -76,11 +77,11 @@ def a_job_goes_back_and_forth_after_a_kill(world: World) -> None:
     for at in range(80, 240, 7):
         if world.commands > MOST_COMMANDS - 3:
             return
-        world.run("a", take_over=True, how=How(epochs=3, signal=signal.SIGKILL, at=at))
+        world.run("a", take_ownership=True, how=How(epochs=3, signal=signal.SIGKILL, at=at))
         newest = world.newest("a")
-        world.run("a", back=3, take_over=True, how=How(epochs=1))
+        world.run("a", back=3, take_ownership=True, how=How(epochs=1))
         complete = world.complete("a")
-        world.run("a", back=len(complete) - 1 - complete.index(newest), take_over=True, how=How(epochs=1))
+        world.run("a", back=len(complete) - 1 - complete.index(newest), take_ownership=True, how=How(epochs=1))
 
 
 def a_job_loses_its_locks(world: World) -> None:
@@ -102,8 +103,8 @@ def workers_are_lost_and_manifests_go(world: World) -> None:
     for number in range(MOST_COMMANDS // 2 - 2):
         world.copy("c", "a")
         how = How(epochs=4, losses=(Loss(1, True, (number % TASKS,)), Loss(2, True, (0, 1))))
-        world.run("a", take_over=True, recovery="full", policy="unaligned", keep=1, how=how)
-        world.run("a", take_over=True, keep=1, how=How(epochs=1))
+        world.run("a", take_ownership=True, recovery="full", policy="unaligned", keep=1, how=how)
+        world.run("a", take_ownership=True, keep=1, how=How(epochs=1))
 
 
 SEARCHES: dict[str, Callable[[World], None]] = {

@@ -40,8 +40,8 @@ def test_a_backup_that_is_put_back_is_refused_and_then_takes_the_sink_over(lines
     (lines.folder / "backup").rename(lines.folder / "a")
     with pytest.raises(UsageError, match="made since") as refused:
         lines.resume()
-    assert "--take-over" in str(refused.value.hint)
-    outcome = lines.resume(take_over=True)
+    assert "--take-ownership" in str(refused.value.hint)
+    outcome = lines.resume(take_ownership=True)
     assert outcome.taken_over.keys() == {"out"}
     assert lines.wrong() == {}
 
@@ -54,7 +54,7 @@ def test_neither_number_of_an_attempt_nor_of_an_epoch_makes_a_part_ours(lines: L
     first = lines.store().attempts()[-1]
     shutil.rmtree(lines.folder / "a")
     (lines.folder / "backup").rename(lines.folder / "a")
-    lines.resume(epochs=2, take_over=True)
+    lines.resume(epochs=2, take_ownership=True)
     second = lines.store().attempts()[-1]
     assert (first.attempt, first.first_epoch) == (second.attempt, second.first_epoch)
     assert first.id != second.id
@@ -78,10 +78,10 @@ def test_two_stores_take_the_sink_over_from_each_other(lines: Lines) -> None:
     lines.run(epochs=4)
     shutil.copytree(lines.folder / "a", lines.folder / "b")
     for store in ("b", "a", "b", "a"):
-        lines.resume(store, epochs=1, take_over=True)
-    lines.resume("b", take_over=True)
+        lines.resume(store, epochs=1, take_ownership=True)
+    lines.resume("b", take_ownership=True)
     assert lines.wrong() == {}
-    lines.resume("a", take_over=True)
+    lines.resume("a", take_ownership=True)
     assert lines.wrong() == {}
 
 
@@ -148,7 +148,7 @@ def test_what_was_staged_for_an_epoch_that_did_not_complete_is_not_shown(lines: 
 def test_what_an_attempt_was_writing_when_it_was_killed_is_dropped_and_nobody_elses(lines: Lines) -> None:
     lines.run(epochs=3)
     ours, theirs = lines.store().attempts()[0].id, f"{7:032x}"
-    half = {id: lines.folder / "out" / staged_path(id, ".open-00000-0000abcd") for id in ("", ours, theirs)}
+    half = {id: lines.folder / "out" / staged_path(id, ".open-00000-0000abcd") for id in (ours, theirs)}
     for path in half.values():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text('{"line": "ha')

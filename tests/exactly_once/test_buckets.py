@@ -13,12 +13,8 @@ import pytest
 from abscli.cli import exits
 from abscli.engine.errors import EngineError, UsageError
 from abscli.engine.job import JobOptions, run_job
-from abscli.stores.native.check import check_all
-from abscli.stores.native.checks.outputs import with_output
 from formats.errors import FormatError, NotFound, StoreInUse
 from formats.native import claims
-from formats.native.evidence import open_for_validation
-from formats.native.probe import Prober
 from formats.storage import objects, open_writable
 from tests.support.jobs.lines import Gate, Lines, in_a_process, killed, restore_to, topology, wait_until_stopped
 from tests.support.objects.fixtures import SERVERS, Servers, use
@@ -45,8 +41,7 @@ def any_bucket(request: pytest.FixtureRequest, servers: Servers, monkeypatch: py
 
 def sound(lines: Lines, store: str) -> bool:
     """Whether validation finds nothing that a restore could not do with."""
-    opened, problems = open_for_validation(lines.store(store).storage)
-    report, _ = with_output(opened, check_all(opened, problems, prober := Prober(opened.storage)), prober, at_rest=True)
+    report = lines.validated(store)
     return not report.damaged and not report.findings
 
 
@@ -82,6 +77,7 @@ def test_what_was_killed_on_another_machine_is_waited_for(
     assert lines.wrong() == {}
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("where", ["manifest", "reveal"])
 def test_an_owner_that_was_stopped_and_overtaken_completes_and_shows_nothing(
     lines: Lines, any_bucket: str, where: str

@@ -14,13 +14,11 @@ import pytest
 from abscli.engine.errors import EngineStopped
 from abscli.engine.journal import Journal
 from abscli.engine.sinks.outputs import Outputs
-from abscli.stores.native.check import check_all
-from abscli.stores.native.checks.outputs import with_output
 from formats.native import layout
-from formats.native.evidence import open_for_validation
-from formats.native.probe import Prober
 from formats.native.sink import CLAIMS
 from tests.support.jobs.lines import Lines, in_a_process, topology, wait_until_stopped
+
+pytestmark = pytest.mark.integration
 
 
 @pytest.mark.parametrize("where", ["manifest", "reveal"])
@@ -44,9 +42,7 @@ def test_an_owner_that_was_stopped_and_has_lost_its_locks_completes_and_shows_no
     (lines.folder / "a" / "lock-of-old").unlink()
     lines.resume()
     assert lines.wrong() == {}
-    store, problems = open_for_validation(lines.store().storage)
-    report, _ = with_output(store, check_all(store, problems, prober := Prober(store.storage)), prober, at_rest=True)
-    assert not report.damaged
+    assert not lines.validated().damaged
 
 
 @pytest.mark.parametrize("step", ["before", "after"])
@@ -123,15 +119,15 @@ def test_an_attempt_that_is_overtaken_between_two_steps_loses_and_shows_nothing(
         monkeypatch.setattr("abscli.engine.sinks.moves.os", os)
         for lock in (lines.folder / "a" / layout.LOCK, lines.folder / "out" / CLAIMS / "lock"):
             lock.unlink()
-        lines.resume(other, epochs=4, take_over=True)
+        lines.resume(other, epochs=4, take_ownership=True)
         parts.append(visible())
 
     monkeypatch.setattr("abscli.engine.sinks.moves.os", Interrupted(step, after=after, event=overtake))
     with pytest.raises(EngineStopped, match=r"taken over|took the store over"):
-        lines.resume(take_over=True)
+        lines.resume(take_ownership=True)
     assert visible() == parts[0]
     for store in (other, "b" if other == "a" else "a"):
-        lines.resume(store, take_over=True)
+        lines.resume(store, take_ownership=True)
         assert lines.wrong() == {}
 
 

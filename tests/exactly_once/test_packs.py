@@ -12,20 +12,17 @@ import pytest
 from abscli.engine.coordinator import Progress, Service
 from abscli.engine.job import run_job
 from abscli.report.findings import Code
-from abscli.stores.native.check import check_all
-from abscli.stores.native.checks.outputs import with_output
 from abscli.stores.native.copying import copy_store
 from abscli.stores.native.repairing.repair import repair
 from abscli.stores.native.repairing.repair_plan import plan_repair
-from formats.native.evidence import open_for_validation
+from abscli.stores.recovery import JobFile
 from formats.native.facts import PartFacts
-from formats.native.probe import Prober
 from formats.native.store import NativeStore, files_of
 from formats.storage import LocalStorage, open_writable
 from formats.storage.ranges import range_of, whole_file
 from formats.view import Status
 from tests.support.jobs import lines
-from tests.support.jobs.kills import check_counted, write_rows
+from tests.support.jobs.kills import check_counted, fan, write_rows
 from tests.support.jobs.small import (
     inline,
     last_counts,
@@ -38,6 +35,7 @@ from tests.support.jobs.small import (
 )
 from tests.support.objects.places import bucket_place
 from tests.support.objects.servers import ObjectServer
+from tests.support.stores.checked import job_file, validated
 
 ROOT = Path(__file__).parents[2]
 
@@ -106,9 +104,8 @@ def packs_of(store: NativeStore, epoch: int) -> set[str]:
     return {whole_file(file.path) for file in files if range_of(file.path) is not None}
 
 
-def findings(uri: str) -> set[Code]:
-    store, problems = open_for_validation(open_writable(uri))
-    report, _ = with_output(store, check_all(store, problems, prober := Prober(store.storage)), prober, at_rest=True)
+def findings(uri: str, job: JobFile) -> set[Code]:
+    report = validated(uri, job)
     assert not report.damaged
     return {finding.code for finding in report.all_findings}
 
@@ -138,7 +135,7 @@ def test_a_job_that_is_killed_before_an_outcome_goes_on_exactly(
     options = inline(tmp_path, workers=2, interval=0.05, keep=2, from_epoch=whole)
     assert run_job(word_count(2), uri, options, on_progress=progress).finished
     assert last_counts(tmp_path) == counts
-    assert findings(uri) == set()
+    assert findings(uri, job_file(word_count(2), tmp_path)) == set()
 
 
 @pytest.mark.parametrize("policy", ["aligned", "unaligned"])
@@ -163,7 +160,7 @@ def test_logs_lie_in_packs_as_well(tmp_path: Path, s3: ObjectServer, policy: str
     open_gate(tmp_path)
     assert run_job(reach(), uri, inline(tmp_path, policy=policy, from_epoch=epoch, keep=2)).finished
     assert sorted(output_pairs(tmp_path)) == sorted(pairs)
-    assert findings(uri) == set()
+    assert findings(uri, job_file(reach(), tmp_path)) == set()
 
 
 @pytest.mark.minutes
@@ -178,7 +175,7 @@ def test_workers_of_spark_that_are_killed_are_replaced(tmp_path: Path, s3: Objec
     complete = [epoch for epoch in store.epoch_numbers() if store.has_manifest(epoch)]
     processes = {Path(path).name.partition("-")[0] for epoch in complete for path in packs_of(store, epoch)}
     assert len(processes) >= 3
-    assert findings(uri) <= {Code.MISSING_ACK, Code.UNREFERENCED_FILE}
+    assert findings(uri, job_file(fan(), tmp_path)) <= {Code.MISSING_ACK, Code.UNREFERENCED_FILE}
 
 
 def test_a_store_of_packs_goes_on_in_a_directory_and_back(
@@ -218,7 +215,7 @@ def test_a_store_of_packs_goes_on_in_a_directory_and_back(
     gate.read.clear()
     assert run_job(word_count(2), back, options).finished
     assert last_counts(tmp_path) == counts
-    assert findings(back) == set()
+    assert findings(back, job_file(word_count(2), tmp_path)) == set()
 
 
 def files_alone(part: PartFacts) -> set[str]:
@@ -263,7 +260,7 @@ def test_an_epoch_whose_pack_is_damaged_is_repaired_in_a_copy(
     repair(plan, word_count(2), str(tmp_path))
     mended = NativeStore(LocalStorage(copy))
     assert {task: sorted(rows(mended, newest, task)) for task in (0, 1)} == before
-    assert findings(str(copy)) == set()
+    assert findings(str(copy), job_file(word_count(2), tmp_path)) == set()
 
 
 def rows(store: NativeStore, epoch: int, subtask: int) -> list[tuple[str, int]]:

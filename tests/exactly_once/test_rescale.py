@@ -25,12 +25,10 @@ from abscli.stores.reasons import NoPlan
 from formats.errors import NoRecovery, OtherJob
 from formats.job.model import Edge, Partition, Topology
 from formats.native import layout
-from formats.native.facts import TasksFacts, digest, header, seal
 from formats.native.remove import stored_files
 from formats.native.state.references import refers
 from formats.native.store import NativeStore
 from formats.storage import LocalStorage
-from formats.view import FileFacts
 from tests.exactly_once.children import Children, How
 from tests.support.jobs.small import (
     countdown,
@@ -50,7 +48,6 @@ from tests.support.jobs.small import (
 
 pytestmark = pytest.mark.minutes
 
-GOLDEN = Path(__file__).parents[1] / "data" / "golden-store-2"
 UNFINISHED = {"missing-ack", "unreferenced-file"}
 """What `abs validate` says of an epoch that was begun and not ended, and of what was written for it."""
 
@@ -149,47 +146,6 @@ def test_files_that_a_kept_epoch_refers_to_outlive_the_generation_that_wrote_the
     assert rows(tmp_path, newest, "counts") == wanted
     assert last_counts(tmp_path) == counts
     assert findings(tmp_path) == ()
-
-
-def without_row_groups(folder: Path, epoch: int) -> None:
-    """The epoch as a version without row groups in its facts wrote it."""
-    s = store(folder)
-    manifest = s.manifest(epoch)
-    parts = tuple(
-        msgspec.structs.replace(
-            part, state=tuple(msgspec.structs.replace(file, row_groups=(), footer=None) for file in part.state)
-        )
-        for part in s.parts(epoch)
-    )
-    data = seal(TasksFacts(epoch=epoch, parts=parts, **header(TasksFacts)))
-    path = manifest.tasks_file.path
-    (folder / "store" / path).write_bytes(data)
-    named = FileFacts(path, len(data), len(parts), digest(data))
-    (folder / "store" / layout.outcome(epoch)).write_bytes(seal(msgspec.structs.replace(manifest, tasks_file=named)))
-
-
-def test_a_store_without_digests_of_row_groups_is_rescaled_and_each_task_proves_whole_files(tmp_path: Path) -> None:
-    counts = write_words(tmp_path, lines=3000)
-    run(tmp_path, counting(), stop=lambda now: now.epochs >= 1, interval=0.01)
-    newest = store(tmp_path).latest() or 0
-    without_row_groups(tmp_path, newest)
-    wanted = rows(tmp_path, newest, "counts")
-    lifted = rescale(tmp_path, counting(4))
-    assert rows(tmp_path, lifted, "counts") == wanted
-    assert run(tmp_path, counting(4), from_epoch=lifted).finished
-    assert last_counts(tmp_path) == counts
-    assert findings(tmp_path) == ()
-
-
-def test_a_store_of_version_2_0_is_rescaled(tmp_path: Path) -> None:
-    shutil.copytree(GOLDEN, tmp_path / "store")
-    wanted = rows(tmp_path, 4, "seen")
-    logs = store(tmp_path).manifest(4).log_records
-    lifted = rescale(tmp_path, wide(store(tmp_path).topology(4), 3, "seen"), 4)
-    assert rows(tmp_path, lifted, "seen") == wanted
-    assert store(tmp_path).manifest(lifted).log_records == logs
-    assert store(tmp_path).facts.version == "3.0"
-    assert not [f for f in findings(tmp_path) if layout.epoch_of(f.path or "") == lifted]
 
 
 def test_a_flipped_byte_in_a_row_group_stops_the_task_that_needs_it(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def resume(folder: Path) -> None:
     run_job(pipelines(), str(folder / "store"), inline(folder, keep=1, workers=2, from_epoch=whole[0].facts.epoch))
 
 
-@pytest.mark.parametrize("scope", [Scope.SET, Scope.FULL])
+@pytest.mark.parametrize("scope", [Scope.SUBGRAPH, Scope.FULL])
 @pytest.mark.parametrize("is_cut_off", [False, True])
 def test_it_never_shows(scope: Scope, is_cut_off: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counts = write_rows(tmp_path, files=40)

@@ -48,7 +48,7 @@ operators:
 
 
 @pytest.fixture
-def server() -> Iterator[Postgres]:
+def server(own_postgres: None) -> Iterator[Postgres]:
     """One of its own: it is killed."""
     with postgres() as server:
         execute(

@@ -103,7 +103,7 @@ class World:
         store: str,
         *,
         back: int | None = None,
-        take_over: bool = False,
+        take_ownership: bool = False,
         keep: int = 100,
         policy: str | None = None,
         timeout: str = "10m",
@@ -116,24 +116,24 @@ class World:
         if tasks is not None:
             self.tasks = dict.fromkeys(self.scaled, tasks)
             self.seen["rescaled"] += 1
-        words = self._run_words(store, back=back, take_over=take_over, keep=keep, policy=policy)
+        words = self._run_words(store, back=back, take_ownership=take_ownership, keep=keep, policy=policy)
         words = (*words, "--epoch-timeout", timeout)
         if recovery is not None:
             words = (*words, "--workers", str(WORKERS), "--restarts", "9", "--recovery", recovery)
         before = self._files()
-        must = take_over or self._may_write(self.stores.get(store, Known()))
+        must = take_ownership or self._may_write(self.stores.get(store, Known()))
         ended = self._command(*words, how=how)
         self._after_run(store, ended, before, must=must)
 
     def _run_words(
-        self, store: str, *, back: int | None, take_over: bool, keep: int, policy: str | None
+        self, store: str, *, back: int | None, take_ownership: bool, keep: int, policy: str | None
     ) -> tuple[str, ...]:
         complete = self.complete(store)
         where = ["--resume"]
         if back is not None and complete:
             where = ["--from-epoch", str(complete[-1 - back % len(complete)])]
             self.seen["back"] += 1
-        more = ["--take-over"] * take_over + (["--policy", policy] if policy else [])
+        more = ["--take-ownership"] * take_ownership + (["--policy", policy] if policy else [])
         more += self._tasks_words()
         return ("run", "job.yaml", "--store", store, *where, "--keep", str(keep), *more, *ON)
 
@@ -215,18 +215,23 @@ class World:
         self.plans.append(PlanFile(path, store, known.changes, newest, self.tasks))
         self.seen["planned"] += 1
 
-    def restore(self, number: int, to: str | None, *, until: str = "drained", how: How = PLAIN) -> None:
-        """Carries out a plan, in place or into another store. It takes the sinks over."""
+    def restore(
+        self, number: int, to: str | None, *, until: str = "drained", take_ownership: bool = True, how: How = PLAIN
+    ) -> None:
+        """Carries out a plan, in place or into another store, which takes the sinks over."""
         plan = self.plans[number % len(self.plans)]
         source = self.stores[plan.store]
         where = to or plan.store
         before = self._files()
         must: bool | None = None
         if plan.changes == source.changes and plan.tasks == self.tasks:
-            must = True if where == plan.store or not (self.folder / where).exists() else None
+            if where == plan.store:
+                must = take_ownership or self._may_write(source)
+            else:
+                must = None if (self.folder / where).exists() else True
         elif where == plan.store and plan.newest is not None and source.newest not in {plan.newest, *plan.own}:
             must = False  # the job has run since
-        ended = self._command(*self._restore_words(plan, to, until), how=how)
+        ended = self._command(*self._restore_words(plan, to, until, take_ownership), how=how)
         attempt = self._after_run(where, ended, before, must=must)
         if attempt is not None and where in self.stores:
             plan.own.add(attempt)
@@ -234,8 +239,10 @@ class World:
                 self._inherit(where, plan.store)
             self.seen["restored elsewhere" if where != plan.store else "restored"] += 1
 
-    def _restore_words(self, plan: PlanFile, to: str | None, until: str) -> tuple[str, ...]:
-        more = ("--to", to) if to else ()
+    def _restore_words(
+        self, plan: PlanFile, to: str | None, until: str, take_ownership: bool = False
+    ) -> tuple[str, ...]:
+        more = (*(("--to", to) if to else ()), *(("--take-ownership",) if take_ownership else ()))
         inline = ("--engine", "inline", "-o", "json")
         return ("restore", plan.path, "--job", "job.yaml", "--yes", "--until", until, *more, *inline)
 
@@ -276,7 +283,7 @@ class World:
         self.claims |= {attempt}
         ended = self._command("validate", f"{store}@{epoch}")
         assert ended.code == 0, self._message("is repaired, and not whole", ended)
-        self.run(store, take_over=True, how=How(epochs=1))
+        self.run(store, take_ownership=True, how=How(epochs=1))
 
     def _to_repair(self, store: str, damage: str) -> int | None:
         """The epoch that is to be damaged, or the one that is not whole."""
@@ -308,11 +315,11 @@ class World:
             file.unlink()
         return lost
 
-    def contend(self, store: str, other: str, *, take_over: bool, at: int, how: How) -> None:
+    def contend(self, store: str, other: str, *, take_ownership: bool, at: int, how: How) -> None:
         """A job is stopped at its n-th change; another one on the same sinks is started; the first goes on."""
 
         def begin() -> Ended:
-            words = self._run_words(other, back=None, take_over=take_over, keep=100, policy=None)
+            words = self._run_words(other, back=None, take_ownership=take_ownership, keep=100, policy=None)
             before = self._files()
             ended = self._command(*words, how=how)
             if ended.code == IN_USE:
@@ -321,7 +328,7 @@ class World:
                 self._after_run(other, ended, before, must=None)
             return ended
 
-        self._beside(store, begin, take_over=take_over, at=at)
+        self._beside(store, begin, take_ownership=take_ownership, at=at)
 
     def contend_restore(self, store: str, to: str, *, at: int, how: How) -> None:
         """A job is stopped at its n-th change, and what it has made so far restored into another store."""
@@ -339,14 +346,14 @@ class World:
                 self._inherit(to, store)
             return ended
 
-        self._beside(store, begin, take_over=True, at=at)
+        self._beside(store, begin, take_ownership=True, at=at)
         if self.is_store(to):
             self._inherit(to, store)  # the attempt that stood still meanwhile may have been in what was copied
 
-    def _beside(self, store: str, begin: Callable[[], Ended | None], *, take_over: bool, at: int) -> None:
+    def _beside(self, store: str, begin: Callable[[], Ended | None], *, take_ownership: bool, at: int) -> None:
         """begin: what is begun while the job stands still; its end, None if it did not come to that."""
-        words = self._run_words(store, back=None, take_over=take_over, keep=100, policy=None)
-        must = take_over or self._may_write(self.stores.get(store, Known()))
+        words = self._run_words(store, back=None, take_ownership=take_ownership, keep=100, policy=None)
+        must = take_ownership or self._may_write(self.stores.get(store, Known()))
         before = self._files()
         first = self._start(*words, how=How(signal=signal.SIGSTOP, at=at, epochs=2))
         with stopped(self.children, first) as is_stopped:
@@ -374,7 +381,7 @@ class World:
     def lose_locks(self, store: str, *, at: int, how: How) -> None:
         """A job is stopped at its n-th change, its locks expire as NFS's do, the next attempt begins; then it goes
         on."""
-        words = self._run_words(store, back=None, take_over=True, keep=100, policy=None)
+        words = self._run_words(store, back=None, take_ownership=True, keep=100, policy=None)
         before = self._files()
         first = self._start(*words, how=How(signal=signal.SIGSTOP, at=at, epochs=2))
         with stopped(self.children, first) as is_stopped:
@@ -465,7 +472,7 @@ class World:
         if not self.stores:
             return
         store = sorted(self.stores)[len(self.steps) % len(self.stores)]
-        self.run(store, take_over=True, how=How(paced=False))
+        self.run(store, take_ownership=True, how=How(paced=False))
         ended = self._command("validate", store)
         assert ended.code == 0, self._message("is not whole at the end", ended)
 

@@ -39,6 +39,7 @@ def attempts() -> Iterator[Attempts]:
         yield attempts
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("query", QUERIES)
 @pytest.mark.parametrize("tasks", [1, 3])
 def test_its_rows_are_those_of_duckdb(query: str, tasks: int, answers: dict[str, Rows], tmp_path: Path) -> None:
@@ -47,6 +48,7 @@ def test_its_rows_are_those_of_duckdb(query: str, tasks: int, answers: dict[str,
     assert shown(query, tmp_path / "out" / "shown") == answers[query]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("query", ["q4", "q5", "q7", "q8"])
 def test_events_out_of_order_change_nothing(query: str, answers: dict[str, Rows], tmp_path: Path) -> None:
     """A thousand events are a tenth of a second."""
@@ -64,6 +66,7 @@ def test_the_answers_have_rows_to_be_wrong_about(answers: dict[str, Rows]) -> No
     }  # fmt: skip
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("query", QUERIES)
 def test_sigkill_of_the_driver_changes_nothing(
     query: str, answers: dict[str, Rows], attempts: Attempts, tmp_path: Path
@@ -88,7 +91,7 @@ def test_sigkill_of_the_driver_changes_nothing(
 
 @pytest.mark.minutes
 @pytest.mark.parametrize("query", ["q4", "q5", "q7"])
-@pytest.mark.parametrize("recovery", ["set", "local"])
+@pytest.mark.parametrize("recovery", ["subgraph", "local"])
 def test_workers_that_are_killed_change_nothing(
     query: str, recovery: str, answers: dict[str, Rows], tmp_path: Path
 ) -> None:

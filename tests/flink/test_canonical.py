@@ -35,8 +35,8 @@ STATES = DATA / "state"
 
 
 @pytest.fixture(scope="module")
-def matrix(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return unpack(tmp_path_factory.mktemp("matrix"))
+def matrix() -> Path:
+    return unpack()
 
 
 def converted(
@@ -65,6 +65,7 @@ def assert_same(source: FlinkStore, copy: Path, done: dict[str, Any]) -> None:
         assert state["rows"] == len(before[ids[state["operator"]], state["state"]])
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("case", [case for case in CASES if case.version == "2.3"], ids=str)
 def test_every_layout_becomes_a_canonical_savepoint(
     matrix: Path, case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -303,7 +303,7 @@ def test_two_snapshots_by_keys_files_and_sizes(capsys: pytest.CaptureFixture[str
 def test_a_checkpoint_differs_from_itself_in_nothing_that_can_be_read(capsys: pytest.CaptureFixture[str]) -> None:
     told = result_of("diff", capsys, CANONICAL, CANONICAL)
     assert told["identical"] is True
-    assert told["raw"]["gone"] == {"files": 0, "bytes": 0}
+    assert told["raw"]["removed"] == {"files": 0, "bytes": 0}
 
 
 def test_state_that_would_have_no_owner(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -167,8 +167,6 @@ def test_the_verdict_stays_what_the_bytes_say(tmp_path: Path) -> None:
     assert report.whole, "a law that was learned is no proof"
 
 
-
-
 def test_a_stream_of_one_channel_may_count_its_version_too() -> None:
     """As handles within `_metadata` have it."""
     stream = bytes(4) + (9).to_bytes(4, "big") + (5).to_bytes(4, "big") + b"\1abcd"

@@ -38,9 +38,7 @@ def orphan(job: Path, path: str, size: int = 100) -> Path:
     return file
 
 
-def test_each_job_is_listed_with_where_it_can_be_started(
-    checkpoints: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_job_is_listed_with_where_it_can_be_started(checkpoints: Path, capsys: pytest.CaptureFixture[str]) -> None:
     orphan(checkpoints / HEAP, "shared/aaaaaaaa-0000-0000-0000-000000000000", 700)
     orphan(checkpoints / HEAP, "taskowned/bbbbbbbb-0000-0000-0000-000000000000", 50)
     page = result(capsys, checkpoints)
@@ -57,7 +55,7 @@ def test_each_job_is_listed_with_where_it_can_be_started(
     assert jobs[OPEN]["latest_restorable"]["epoch"] == 2, "chk-3 was never completed"
     assert jobs[OPEN]["orphans"]["files"] == 0, "what lies in a checkpoint that may be under way is none"
     assert jobs[MOVED]["latest_restorable"] is None
-    assert "it was moved" in jobs[MOVED]["why"]
+    assert "it was moved" in jobs[MOVED]["reason"]
     assert jobs[HEAP]["bytes"] == sum(p.stat().st_size for p in (checkpoints / HEAP).rglob("*") if p.is_file())
 
 
@@ -88,8 +86,8 @@ def test_the_path_alone_is_printed_and_flink_would_start_from_it(
     checkpoints: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wanted = checkpoints / OPEN / "chk-2"
-    assert run(capsys, checkpoints / OPEN, "--latest-restorable", "-q") == (0, f"{wanted}\n", "")
-    assert run(capsys, wanted, "--latest-restorable", "-q") == (0, f"{wanted}\n", "")
+    assert run(capsys, checkpoints / OPEN, "--latest-restorable", "-q")[:2] == (0, f"{wanted}\n")
+    assert run(capsys, wanted, "--latest-restorable", "--verify", "-q") == (0, f"{wanted}\n", "")
     told = result(capsys, checkpoints / OPEN, "--latest-restorable")
     assert (told["schema"], told["path"]) == ("abs.restorable", str(wanted))
 

@@ -90,4 +90,3 @@ def test_rows_that_only_a_class_of_the_job_can_read_are_missed_aloud(
     written = {row["state"]: row for row in checked(capsys.readouterr().out)["written"]}
     assert "Orders$Opaque" in written["opaque"]["problem"]
     assert written["count"]["problem"] is None
-

@@ -63,7 +63,7 @@ def test_it_is_shown_first_and_only_orphans_go(checkpoints: Path, capsys: pytest
     told = result(capsys, checkpoints)
     assert (told["removed"], told["keep"], told["epochs"]) == (False, None, [])
     assert files(checkpoints) == before
-    going = {orphan["path"] for orphan in told["orphans"] if orphan["goes"]}
+    going = {orphan["path"] for orphan in told["orphans"] if orphan["removable"]}
     abandoned = {f"{OPEN}/chk-3/{path.name}" for path in (checkpoints / OPEN / "chk-3").iterdir()}
     assert going == {f"{job}/{name}" for job in (HEAP, OPEN) for name in ("shared/aaaa", "taskowned/job_1/bbbb")} | (
         abandoned
@@ -79,7 +79,7 @@ def test_it_is_shown_first_and_only_orphans_go(checkpoints: Path, capsys: pytest
     assert [restorable(capsys, checkpoints / job) for job in (HEAP, OPEN)] == [[2], [2]]
     code, out, _ = run(capsys, checkpoints)
     assert (code, out.endswith("Nothing to remove.\n")) == (0, True)
-    assert all(job["silent"] > 9 * DAY for job in result(capsys, checkpoints)["jobs"]), "we left no trace of our own"
+    assert all(job["inactive"] > 9 * DAY for job in result(capsys, checkpoints)["jobs"]), "we left no trace of our own"
 
 
 @pytest.mark.parametrize("touched", ["chk-2/_metadata", "shared", "", "taskowned/job_1/bbbb", "chk-3"])
@@ -115,7 +115,7 @@ def test_who_says_that_a_job_does_not_run_is_believed_but_young_files_stay(
 ) -> None:
     os.utime(checkpoints / OPEN / "shared" / "aaaa")
     told = result(capsys, checkpoints / OPEN, "--stopped", OPEN, "--yes")
-    assert [orphan["path"] for orphan in told["orphans"] if not orphan["goes"]] == ["shared/aaaa"]
+    assert [orphan["path"] for orphan in told["orphans"] if not orphan["removable"]] == ["shared/aaaa"]
     assert (checkpoints / OPEN / "shared" / "aaaa").exists()
     result(capsys, checkpoints / OPEN, "--stopped", OPEN, "--min-age", "0s", "--yes")
     assert not (checkpoints / OPEN / "shared" / "aaaa").exists()
@@ -132,7 +132,7 @@ def test_a_job_whose_checkpoints_are_far_apart_has_to_be_silent_for_longer(
     silent(job, 10 * DAY)
     os.utime(job / "chk-2" / "_metadata", (time.time() - 15 * DAY,) * 2)
     (seen,) = result(capsys, job)["jobs"]
-    assert seen["guard"] == pytest.approx(RHYTHM * 5 * DAY, rel=0.001)
+    assert seen["min_inactive"] == pytest.approx(RHYTHM * 5 * DAY, rel=0.001)
     assert f"{RHYTHM} times its longest interval" in seen["alive"]
 
 
@@ -146,10 +146,10 @@ def test_files_that_another_job_has_claimed_stay_and_a_live_one_keeps_the_rest(
         (before / "shared" / name).write_bytes(b"x")
     silent(before, 10 * DAY)
     told = result(capsys, before)
-    assert [(orphan["path"], orphan["goes"]) for orphan in told["orphans"]] == [("shared/cccc", True)]
+    assert [(orphan["path"], orphan["removable"]) for orphan in told["orphans"]] == [("shared/cccc", True)]
     os.utime(checkpoints / HEAP)
     told = result(capsys, before)
-    assert [orphan["goes"] for orphan in told["orphans"]] == [False]
+    assert [orphan["removable"] for orphan in told["orphans"]] == [False]
     assert f"{HEAP}, which may be alive, refers to its files" in told["jobs"][0]["alive"]
 
 
@@ -292,7 +292,7 @@ def test_the_page_says_who_may_be_alive_and_what_to_type(
     assert code == 0
     assert f"{HEAP}  no" in out
     assert f"{OPEN}  yes" in out
-    assert out.endswith(f"Would go: 2 files, 750 B; nothing was changed\nDo it: abs gc {checkpoints} --yes\n")
+    assert out.endswith(f"Would go: 2 files, 750 B; nothing was changed\nNext: abs gc {checkpoints} --yes\n")
     assert all(len(line) <= columns for line in out.splitlines() if "/" not in line)
 
 
@@ -319,7 +319,7 @@ def test_nothing_goes_of_a_job_that_was_not_silent_nor_of_one_whose_files_such_a
     live = {
         i for i, (silence, interval, _) in enumerate(jobs) if silence < max(min_age, RHYTHM * (interval or 0.0)) - 1e-6
     }
-    gone = {i for i, orphan in enumerate(removal.orphans) if orphan.goes}
+    gone = {i for i, orphan in enumerate(removal.orphans) if orphan.removable}
     assert not (gone and blocked)
     assert not gone & live
     for i in live:

@@ -49,9 +49,9 @@ UNREAD = {Code.DIGEST_MISMATCH, Code.ROW_MISMATCH, Code.POSITION_REGRESSED, Code
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data() -> Path:
     """The archive, unpacked: not to be changed."""
-    return unpack(tmp_path_factory.mktemp("matrix"))
+    return unpack()
 
 
 def rows(store: FlinkStore, epoch: int, state: str) -> list[dict[str, Any]]:
@@ -84,6 +84,7 @@ def test_each_is_whole_and_nothing_of_it_stays_unread(data: Path, case: Case) ->
     assert set(why) - UNREAD <= {Code.CONSERVATION, Code.MISSING_LOG, Code.UNREFERENCED_FILE}
 
 
+@pytest.mark.sample(15)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_each_holds_what_the_job_put_there(data: Path, case: Case) -> None:
     needs(case)
@@ -92,12 +93,8 @@ def test_each_holds_what_the_job_put_there(data: Path, case: Case) -> None:
     assert values(store, epoch, "text") == {k: f"text {k}" for k in numbers}
     assert values(store, epoch, "sum") == {k: 1 + k for k in numbers}
     assert values(store, epoch, "list") == {k: [f"a{k}", "b,", ""] for k in numbers}
-    assert values(store, epoch, "uuid") == {
-        k: _uuid(k, -k) for k in numbers
-    }
-    assert values(store, epoch, "when") == {
-        k: "2024-02-29T01:02:03" + (f".{k:09d}" if k else "") for k in numbers
-    }
+    assert values(store, epoch, "uuid") == {k: _uuid(k, -k) for k in numbers}
+    assert values(store, epoch, "when") == {k: "2024-02-29T01:02:03" + (f".{k:09d}" if k else "") for k in numbers}
     assert values(store, epoch, "prices") == {k: [f"{k}.50", "1"] for k in numbers}
     assert {k: json.loads(v) for k, v in values(store, epoch, "any").items()} == {
         k: [["k", "PT0S" if k == 0 else f"PT{k}S"]] if k % 3 == 0 else ["a", 1, k] for k in numbers if k % 3 != 1
@@ -113,6 +110,7 @@ def _uuid(high: int, low: int) -> str:
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_each_can_be_planned_and_its_copy_is_as_whole(data: Path, case: Case, tmp_path: Path) -> None:
     needs(case)
@@ -207,6 +205,7 @@ def test_a_plain_file_of_changes_of_another_size_is_found_without_reading_it(dat
 OF_CHANGELOG = [case for case in CASES if case.name.startswith("changelog") and case.kind == "checkpoint"]
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("case", OF_CHANGELOG, ids=str)
 def test_a_copy_names_files_of_the_changelog_backend_by_their_whole_path(
     data: Path, case: Case, tmp_path: Path
@@ -309,9 +308,7 @@ def with_changes(folder: Path, named: Callable[[FileHandle], StreamHandle]) -> N
     (folder / "_metadata").write_bytes(encode(replace(metadata, operators=tuple(operators))))
 
 
-def test_files_of_this_machine_are_looked_at_by_their_names_and_never_opened(
-    data: Path, tmp_path: Path
-) -> None:
+def test_files_of_this_machine_are_looked_at_by_their_names_and_never_opened(data: Path, tmp_path: Path) -> None:
     case = outside(data)
     folder, elsewhere = Path(shutil.copytree(data / case.folder, tmp_path / "chk-9")), tmp_path / "changes"
     elsewhere.mkdir()

@@ -47,6 +47,7 @@ from formats.flink.metadata.handles import (
     Subtask,
 )
 from tests.support.flink.truth import DATA, differences, load
+from tests.tiers import examples
 
 CASES = sorted(DATA.glob("**/_metadata"))
 NAMES = [str(path.parent.relative_to(DATA)) for path in CASES]
@@ -368,7 +369,7 @@ def metadata(draw: st.DrawFn) -> Metadata:
 
 
 @given(metadata())
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_every_version_and_every_handle_goes_into_bytes_and_back(found: Metadata) -> None:
     assert parse(encode(found)) == found
 

@@ -100,7 +100,7 @@ def test_a_region_that_is_wholly_of_an_older_checkpoint_is_whole_and_shown(
     validate = partial(run_command, "validate", capsys)
     _, out, _ = validate(f"{job}@{NEW}", "-o", "json")
     (epoch,) = checked(out)["epochs"]
-    assert "the metadata does not hold the job graph: --topology PLAN" in epoch["why_unchecked"]["region-mixed"]
+    assert "the metadata does not contain the job graph: --topology PLAN" in epoch["why_unchecked"]["region-mixed"]
     _, out, _ = validate(f"{job}@{NEW}", "--topology", plan, "-o", "json")
     (epoch,) = checked(out)["epochs"]
     assert "region-mixed" not in epoch["unchecked"]

@@ -21,8 +21,8 @@ VARYING = {"SourceReaderState", "_async_wait_operator_state_", "_timer_state/eve
 
 
 @pytest.fixture(scope="module")
-def savepoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return unpack(tmp_path_factory.mktemp("releases"))
+def savepoints() -> dict[str, Path]:
+    return unpack()
 
 
 def alike(store: FlinkStore) -> dict[tuple[str, str | None], list[object]]:
@@ -42,6 +42,7 @@ def alike(store: FlinkStore) -> dict[tuple[str, str | None], list[object]]:
     }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_savepoint_of_each_release_is_read_alike(version: str, savepoints: dict[str, Path]) -> None:
     """Operator state of Flink before 1.18 among it, which has another prefix."""

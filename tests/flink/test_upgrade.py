@@ -31,7 +31,7 @@ from tests.support.flink.truth import DATA
 from tests.support.flink.venv import flink_jars
 from tests.support.schemas import checked
 
-pytestmark = pytest.mark.minutes
+on_flink = pytest.mark.usefixtures("jvm")
 
 KRYO = {"uuid": "does not", "when": "does not", "any": "does not", "prices": "unknown"}
 """States of the matrix that Kryo wrote (tests/flink_java/MatrixJob.java), and what becomes of them."""
@@ -51,8 +51,8 @@ def verdicts(report: dict[str, Any]) -> dict[tuple[str, str], str]:
 
 
 @pytest.fixture(scope="module")
-def matrix(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return unpack(tmp_path_factory.mktemp("matrix"))
+def matrix() -> Path:
+    return unpack()
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_the_same_release_restores_all_but_what_only_its_class_knows(capsys: pyt
 
 
 def test_records_in_flight_and_sql_are_not_known_to_go_to_what_may_be_another_minor_version(
-    capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Flink 2.1, 2.2 and 2.3 write the same version of the metadata: which of them it was, nothing says."""
     sql = next((DATA / "sql").iterdir())
@@ -174,6 +174,8 @@ def classes_of(jar: zipfile.ZipFile) -> Iterator[str]:
             yield from classes_of(zipfile.ZipFile(io.BytesIO(jar.read(name))))
 
 
+@on_flink
+@pytest.mark.minutes
 def test_the_jars_of_flink_2_3_have_every_serializer_but_those_that_rules_name() -> None:
     there: set[str] = set()
     for path in flink_jars():
@@ -193,6 +195,8 @@ def test_the_jars_of_flink_2_3_have_every_serializer_but_those_that_rules_name()
     assert any(name.startswith(SCALA) for name in missing)
 
 
+@on_flink
+@pytest.mark.minutes
 @pytest.mark.skipif(shutil.which("javac") is None, reason="there is no Java compiler")
 def test_flink_2_3_makes_of_state_what_is_said(
     matrix: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -240,6 +244,8 @@ def test_flink_2_3_makes_of_state_what_is_said(
         assert same is (verdict != "does not"), state
 
 
+@on_flink
+@pytest.mark.minutes
 @pytest.mark.skipif(shutil.which("javac") is None, reason="there is no Java compiler")
 def test_flink_2_3_does_not_start_from_state_of_the_scala_api(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -12,8 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from formats.errors import FormatError
-from formats.output_file import check_outside, write_whole
-from formats.query.export import BadExport, write_rows
+from formats.output_file import OutputFile, WouldOverwrite, beginning_with, check_outside, temporary_name, write_whole
+from formats.query.export import BadExport, rows_file, write_rows
+
+NOTES = beginning_with("notes", b"notes:")
+
+
+def notes(path: Path, *, force: bool = False) -> OutputFile:
+    return OutputFile(str(path), NOTES, force)
 
 
 @pytest.mark.parametrize("path", ["store/x", "store", "store/../store/x", "link/x", "file"])
@@ -35,27 +41,27 @@ def test_a_place_beside_it_is_none(tmp_path: Path) -> None:
 
 def test_what_was_there_stays_where_the_new_one_does_not_fit(tmp_path: Path) -> None:
     file = tmp_path / "file"
-    write_whole(file, b"old")
+    write_whole(notes(file), b"notes: old")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
     try:
         with pytest.raises(OSError, match="1,000 bytes were to be written") as error:
-            write_whole(file, bytes(1000))
+            write_whole(notes(file), bytes(1000))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert error.value.filename == str(file)
-    assert (file.read_bytes(), os.listdir(tmp_path)) == (b"old", ["file"])
+    assert (file.read_bytes(), os.listdir(tmp_path)) == (b"notes: old", ["file"])
 
 
 def test_a_link_stays_one_and_a_pipe_gets_the_bytes(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("file")
-    write_whole(tmp_path / "link", b"new")
+    write_whole(notes(tmp_path / "link"), b"new")
     assert ((tmp_path / "link").is_symlink(), (tmp_path / "file").read_bytes()) == (True, b"new")
     os.mkfifo(tmp_path / "pipe")
     read: list[bytes] = []
     reader = threading.Thread(target=lambda: read.append((tmp_path / "pipe").read_bytes()))
     reader.start()
-    write_whole(tmp_path / "pipe", b"new")
+    write_whole(notes(tmp_path / "pipe"), b"new")
     reader.join(60)
     assert read == [b"new"]
 
@@ -103,3 +109,92 @@ def test_what_a_format_cannot_hold_is_refused_with_the_formats_that_can(kind: pa
         write_rows(str(tmp_path / "x.csv"), schema, [pa.RecordBatch.from_pylist([{"x": None}], schema)])
     assert ".jsonl" in (error.value.hint or "")
     assert os.listdir(tmp_path) == []
+
+
+def test_a_foreign_file_is_refused_and_unchanged_and_forced_to_be_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"mine")
+    (tmp_path / "link").symlink_to("file")
+    for path in (file, tmp_path / "link"):
+        with pytest.raises(WouldOverwrite, match="it is no notes that abs wrote"):
+            write_whole(notes(path), b"notes: new")
+    assert (file.read_bytes(), sorted(os.listdir(tmp_path))) == (b"mine", ["file", "link"])
+    write_whole(notes(file, force=True), b"notes: new")
+    assert file.read_bytes() == b"notes: new"
+
+
+def test_an_empty_file_and_an_earlier_output_are_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    for text in (b"notes: 1", b"notes: 2"):
+        write_whole(notes(file), text)
+        assert file.read_bytes() == text
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_foreign_file_that_appears_while_the_output_is_written_stays(
+    links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the check, which found nothing, and the rename; also where the file system has no hard links."""
+    file = notes(tmp_path / "file")
+    temporary = Path(temporary_name(file.path))
+    temporary.write_bytes(b"notes: new")
+    link = os.link
+
+    def appears(source: str, target: str) -> None:
+        Path(target).write_bytes(b"mine")
+        if not links:
+            raise PermissionError(1, "no hard links", target)
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", appears)
+    with pytest.raises(WouldOverwrite):
+        file.publish(str(temporary))
+    assert (tmp_path / "file").read_bytes() == b"mine"
+
+
+def test_a_file_system_without_hard_links_gets_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def link(source: str, target: str) -> None:
+        raise PermissionError(1, "no hard links", target)
+
+    monkeypatch.setattr(os, "link", link)
+    write_whole(notes(tmp_path / "file"), b"notes: new")
+    assert ((tmp_path / "file").read_bytes(), os.listdir(tmp_path)) == (b"notes: new", ["file"])
+
+
+@pytest.mark.parametrize(
+    ("ending", "marked"), [(".parquet", True), (".arrow", True), (".csv", False), (".jsonl", False)]
+)
+def test_rows_replace_earlier_rows_where_the_format_shows_who_wrote_them(
+    ending: str, marked: bool, tmp_path: Path
+) -> None:
+    path = str(tmp_path / f"rows{ending}")
+    batch = pa.record_batch({"key": [1]})
+    assert write_rows(path, batch.schema, [batch]) == 1
+    if marked:
+        assert write_rows(path, batch.schema, [batch, batch]) == 2
+    else:
+        with pytest.raises(WouldOverwrite, match=f"a file of {ending} rows does not show whether abs wrote it"):
+            write_rows(path, batch.schema, [batch, batch])
+        assert write_rows(rows_file(path, force=True), batch.schema, [batch, batch]) == 2
+
+
+def test_rows_do_not_replace_foreign_parquet_and_damaged_files(tmp_path: Path) -> None:
+    batch = pa.record_batch({"key": [1]})
+    pq.write_table(pa.Table.from_batches([batch]), tmp_path / "foreign.parquet")
+    with pa.ipc.new_file(str(tmp_path / "foreign.arrow"), batch.schema) as file:
+        file.write_batch(batch)
+    for name in ("damaged.parquet", "damaged.arrow"):
+        (tmp_path / name).write_bytes(b"PAR1 no rows PAR1")
+    for path in sorted(tmp_path.iterdir()):
+        before = path.read_bytes()
+        with pytest.raises(WouldOverwrite):
+            write_rows(str(path), batch.schema, [batch])
+        assert path.read_bytes() == before
+
+
+def test_rows_do_not_take_the_place_of_a_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "rows.csv")
+    with pytest.raises(BadExport, match="is no regular file"):
+        write_rows(str(tmp_path / "rows.csv"), pa.schema([]), [])
+    assert (tmp_path / "rows.csv").is_fifo()

@@ -21,6 +21,7 @@ from formats.plan import decode as decode_any
 from formats.reference import ReadOptions
 from formats.schema import BODIES
 from formats.spark.plan import Again, InputFolder, Left, Moved, Newer, SparkPlan, Written
+from tests.tiers import examples
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "formats" / "schemas" / "abs.plan.json").read_bytes())
 
@@ -74,16 +75,16 @@ SPARK = Plan(
     body=SparkPlan(
         query_id="4b0a6c52-de65-4bfb-a9cf-402bce370337",
         batch=6,
-        newest_begun=7,
+        newest_started=7,
         newest_committed=6,
         skipped=(Newer(7, "it was in flight and never committed"),),
-        next_as_before=False,
-        again=(Again(7, False),),
+        next_batch_unchanged=False,
+        replayed=(Again(7, False),),
         moved=(Moved("file:///old", "file:///new"),),
         inputs=(InputFolder("0", "file:///old", 3, None),),
         state_bytes=0,
         write=(Written("commits/6", "it was lost", "v1\n{}"), Written("state/0/_metadata/metadata", "names it", None)),
-        left=(Left("of later batches", 1, 9, ("offsets/7",)),),
+        excluded=(Left("of later batches", 1, 9, ("offsets/7",)),),
     ),
 )
 
@@ -127,7 +128,7 @@ def test_a_plan_is_read_back_as_it_was_written(plan: Plan[Any]) -> None:
 
 def test_the_file_is_indented_text_that_ends_with_its_digest_and_a_newline() -> None:
     lines = BYTES.decode().split("\n")
-    assert lines[:3] == ["{", '  "schema": "abs.plan",', '  "version": "2.0",']
+    assert lines[:3] == ["{", '  "schema": "abs.plan",', '  "version": "0-dev",']
     assert lines[-2:] == ["}", ""]
     body, _, digest = BYTES.rpartition(b',\n  "sha256": ')
     assert json.loads(digest.removesuffix(b"}\n")) == hashlib.sha256(body).hexdigest()
@@ -162,7 +163,7 @@ def test_a_plan_for_a_system_that_is_not_known_is_refused() -> None:
 
 
 @given(st.integers(0, len(BYTES) - 1), st.integers(1, 255))
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 def test_a_flipped_byte_anywhere_is_found(index: int, change: int) -> None:
     data = bytearray(BYTES)
     data[index] ^= change
@@ -201,8 +202,9 @@ def test_garbage_is_not_a_plan(data: bytes) -> None:
         (b"[" * 100_000, "plan.json: nested too deeply to be a plan"),
         (b"{}", "plan.json: `schema` is missing, not 'abs.plan': this is not a plan"),
         (b'{"schema": "abs.inspect"}', "plan.json: `schema` is 'abs.inspect', not 'abs.plan'"),
-        (b'{"schema": "abs.plan", "version": 1}', "plan.json: `version` is 1, not a version such as '2.0'"),
-        (b'{"schema": "abs.plan", "version": "2.0"}', "plan.json: the plan does not end with its own `sha256`"),
+        (b'{"schema": "abs.flink-plan"}', "plan.json: `schema` is 'abs.flink-plan', not 'abs.plan'"),
+        (b'{"schema": "abs.plan"}', "plan.json: `version` is missing"),
+        (b'{"schema": "abs.plan", "version": "0-dev"}', "plan.json: the plan does not end with its own `sha256`"),
         (b'{"a": 1, "b": {"c": 1, "c": 2}}', "plan.json: not JSON: 'c' stands twice in one object"),
         (b'{"a": NaN}', "plan.json: not JSON: NaN is not a JSON number"),
         (b'{"a": ' + b"9" * 5000 + b"}", "plan.json: not JSON: "),
@@ -225,15 +227,15 @@ def test_a_changed_plan_is_told_with_both_digests() -> None:
         decode(data, "plan.json")
 
 
-@pytest.mark.parametrize("version", ["1.0", "1.7", "3.0", "12.3"])
-def test_another_major_version_is_refused_by_name_whatever_else_it_says(version: str) -> None:
-    with pytest.raises(UnsupportedVersion, match=rf"has version {version}, this program reads 2\.x"):
-        decode(f'{{"schema": "abs.plan", "version": "{version}"}}'.encode(), "plan.json")
+@pytest.mark.parametrize("version", ["1.0", "2.0", "3.0", "0-dev ", "", 1, None])
+def test_another_format_version_is_refused_whatever_else_the_plan_says(version: object) -> None:
+    refused = rf"^plan\.json: has format version {version!r}, this program reads and writes only '0-dev'"
+    with pytest.raises(UnsupportedVersion, match=refused):
+        decode(json.dumps({"schema": "abs.plan", "version": version}).encode(), "plan.json")
 
 
-@pytest.mark.parametrize("schema", ["abs.plan", "abs.flink-plan", "abs.spark-plan"])
-def test_a_plan_of_an_earlier_version_says_how_to_plan_again(schema: str) -> None:
-    old = {"schema": schema, "version": "1.0", "store": "/data/my store"}
+def test_a_plan_of_another_format_version_says_how_to_plan_again() -> None:
+    old = {"schema": "abs.plan", "version": "1.0", "store": "/data/my store"}
     with pytest.raises(UnsupportedVersion) as error:
         decode(json.dumps(old).encode(), "old plan.json")
     assert error.value.hint == "plan again: abs plan-recovery '/data/my store' --out 'old plan.json'"
@@ -241,10 +243,6 @@ def test_a_plan_of_an_earlier_version_says_how_to_plan_again(schema: str) -> Non
         with pytest.raises(UnsupportedVersion) as error:
             decode(json.dumps({**old, "store": nowhere}).encode(), "plan.json")
         assert error.value.hint == "plan again: abs plan-recovery STORE --out plan.json"
-
-
-def test_a_newer_minor_version_may_say_more() -> None:
-    assert msgspec.structs.replace(decode(with_(version="2.7", extra=[1]), "p"), version="2.0") == PLAN
 
 
 @pytest.mark.parametrize(
@@ -255,7 +253,7 @@ def test_an_input_path_never_leads_out_of_the_store(path: str) -> None:
         PinnedFile(path, 1, "b" * 64)
     hostile = [
         with_(relies_on=[{"path": path, "bytes": 1, "sha256": "b" * 64}]),
-        with_(SPARK, write=[{"path": path, "why": "", "text": ""}]),
+        with_(SPARK, write=[{"path": path, "reason": "", "text": ""}]),
     ]
     for data in hostile:
         with pytest.raises(UnsafePath, match=r"^plan\.json: the file "):
@@ -283,8 +281,8 @@ def test_a_plain_path_is_an_input(path: str) -> None:
         {"untouched": 1.5},
         {"failed": ["counts"]},
         {"failed": ["counts/01"]},
-        {"restart": [{"operator": "counts", "subtasks": "", "why": "failed"}]},
-        {"restart": [{"operator": "counts", "subtasks": "0-3,", "why": "failed"}]},
+        {"restart": [{"operator": "counts", "subtasks": "", "reason": "failed"}]},
+        {"restart": [{"operator": "counts", "subtasks": "0-3,", "reason": "failed"}]},
         {"restart": [{"operator": "counts", "subtasks": "0"}]},
         {"restart": None},
         {"topology_sha256": "A" * 64},
@@ -324,7 +322,7 @@ def test_a_store_that_is_the_same_from_every_folder_is_one(store: str) -> None:
 
 
 def test_a_plan_that_names_a_file_twice_is_refused() -> None:
-    written = {"path": "metadata", "why": "", "text": ""}
+    written = {"path": "metadata", "reason": "", "text": ""}
     pinned = {"path": "metadata", "bytes": 1, "sha256": "b" * 64}
     for members in ({"write": [written, {**written, "text": "x"}]}, {"relies_on": [pinned, {**pinned, "bytes": 2}]}):
         with pytest.raises(BadPlan, match="metadata stands twice in `"):

@@ -165,7 +165,7 @@ context.stop()
 """
 
 
-def test_spark_leaves_nothing_also_when_its_driver_is_killed(tmp_path: Path) -> None:
+def test_spark_leaves_nothing_also_when_its_driver_is_killed(tmp_path: Path, jvm: None) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
 
     def run(kill: bool) -> int:

@@ -23,6 +23,7 @@ from formats.job.model import Aggregate, Edge, How, Join, Kind, Lookup, LookupHo
 from formats.job.written import job_yaml
 from formats.user_file.mistakes import Mistakes
 from formats.user_file.nodes import read_nodes
+from tests.tiers import examples
 
 DATA = Path(__file__).parents[1] / "data" / "topologies"
 GOOD = sorted((DATA / "good").iterdir())
@@ -145,7 +146,7 @@ def damaged(value: Any) -> st.SearchStrategy[Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.data())
 def test_what_a_kind_reads_without_findings_is_what_its_schema_accepts(kind: Kind, data: st.DataObject) -> None:
     example = data.draw(st.sampled_from(KIND_EXAMPLES[kind]))
@@ -395,6 +396,7 @@ def test_findings_say_file_line_and_column_and_survive_pickling() -> None:
     assert again.mistakes == raised.value.mistakes
 
 
+@pytest.mark.integration
 def test_a_chain_of_100_000_operators_is_read_in_seconds() -> None:
     lines = ["  o0: {source: {type: text, path: x}}"]
     lines += [f"  o{i}:\n    from: o{i - 1}\n    map: m:f" for i in range(1, 100_000)]
@@ -422,7 +424,7 @@ def test_no_bytes_give_anything_but_a_topology_or_findings(data: bytes) -> None:
     try_parse(data)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.data())
 def test_what_is_accepted_of_a_damaged_file_fits_the_schema(data: st.DataObject) -> None:
     text = data.draw(st.sampled_from([path.read_text(encoding="utf-8") for path in GOOD if path.suffix == ".yaml"]))

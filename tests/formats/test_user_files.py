@@ -26,6 +26,7 @@ HOSTILE = "a\x7fb\x9b31mc\u202egnp.exe\u2066d\u200be\u2028f\x85g\ufeffh"
 """DEL, CSI of C1, an override of direction, an isolate, a zero-width space, separators, a byte order mark."""
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("device", ["/dev/zero", "/dev/full"])
 @pytest.mark.parametrize(
     "command",
@@ -126,6 +127,7 @@ def test_lines_for_a_terminal_keep_their_colours_and_nothing_else() -> None:
     assert plain_lines("a\x9bb") == "a\\x9bb"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("form", ["table", "json", "ndjson"])
 def test_what_a_store_says_steers_no_terminal(tmp_path: Path, form: str) -> None:
     store = tmp_path / "store"
@@ -207,6 +209,7 @@ def dense(operators: int) -> str:
     return "\n".join(lines) + "\n"
 
 
+@pytest.mark.integration
 def test_a_graph_too_dense_to_be_seen_is_not_drawn_and_every_other_form_is(tmp_path: Path) -> None:
     job = tmp_path / "job.yaml"
     job.write_text(dense(300))
@@ -220,6 +223,7 @@ def test_a_graph_too_dense_to_be_seen_is_not_drawn_and_every_other_form_is(tmp_p
         assert done.peak < GB
 
 
+@pytest.mark.integration
 def test_what_is_just_sparse_enough_is_drawn_within_the_bound(tmp_path: Path) -> None:
     job = tmp_path / "job.yaml"
     job.write_text(dense(80))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.test_readme_commands import shown
+from tests.guide.test_commands import shown
 from tests.support.guide.blocks import ANY, HOME, PAGES, Command, agree, run
 from tests.support.imports import ROOT
 from tests.support.spark.data import copy_of

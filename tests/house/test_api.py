@@ -7,7 +7,6 @@ import importlib
 import inspect
 import os
 import pkgutil
-import re
 import shutil
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from abscli.jobs import job, streams
 from formats.native import lock
 from formats.native.store import NativeStore
 from formats.storage import LocalStorage
+from tests.support.guide.blocks import PAGES
 from tests.support.imports import ROOT, imports
 from tests.support.spark.data import copy_of
 from tests.support.stores.json_system import JsonSystem, file_of, write_store
@@ -63,13 +63,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def examples() -> Iterator[doctest.DocTest]:
-    """Those of its modules, and the session of the README."""
+    """Those of its modules, and the session of the guide's page."""
     for part in pkgutil.iter_modules(api.__path__):
         module = importlib.import_module(f"{api.__name__}.{part.name}")
         tests = doctest.DocTestFinder().find(module, f"api.{part.name}", globs=vars(module) | vars(api))
         yield from (test for test in tests if test.examples)
-    (session,) = re.findall(r"(?s)\n## From Python\n(.*?)\n## ", (ROOT / "README.md").read_text(encoding="utf-8"))
-    yield doctest.DocTestParser().get_doctest(session, {}, "README", "README.md", 0)
+    page = PAGES / "reference" / "python-api.md"
+    session = page.read_text(encoding="utf-8")
+    yield doctest.DocTestParser().get_doctest(session, {}, page.name, str(page), 0)
 
 
 @pytest.mark.parametrize("example", list(examples()), ids=lambda example: example.name)
@@ -132,7 +133,7 @@ def test_a_checkpoint_of_flink_answers_the_same_questions(tmp_path: Path) -> Non
     assert store.rows(state).reader().read_all().num_rows == table.num_rows
     report = store.validate(number)
     assert report.restorable == (number,)
-    assert not report.unmet()
+    assert not report.unsatisfied()
     assert "not all compared" in repr(store.diff(store))
     plan = store.plan()
     assert plan.epoch == number
@@ -211,7 +212,7 @@ def test_what_may_go_from_a_store_goes(folder: Path) -> None:
     garbage = store.garbage(keep=1)
     assert repr(garbage).startswith(f"Garbage('snapshots', {len(garbage.epochs)} epochs and ")
     assert "may go" in repr(garbage)
-    assert str(garbage).endswith("Do it: abs gc snapshots --keep-last 1 --yes")
+    assert str(garbage).endswith("Next: abs gc snapshots --keep-last 1 --yes")
     assert [epoch.number for epoch in store.epochs()] == [1, 2, 3, 4, 5]
     gone = store.gc(keep=1)
     assert gone.removed
@@ -253,7 +254,7 @@ def test_a_store_that_cannot_be_read_is_shown_and_checked(folder: Path) -> None:
     Path("snapshots/abs-store.json").unlink()
     store = abscli.open_store("snapshots")
     assert repr(store).startswith("Store('snapshots', system='abs', cannot be read: ")
-    assert store.validate().unmet()
+    assert store.validate().unsatisfied()
     with pytest.raises(abscli.NotFound):
         store.epochs()
 

@@ -20,8 +20,8 @@ from tests.support.imports import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PLACES = ("abscli", "formats", "tests", "man", "completions", ".ci")
-FILES = ("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "README.md", "SECURITY.md", "Makefile", "Containerfile",
-         "pyproject.toml", ".gitignore", ".dockerignore")  # fmt: skip
+FILES = ("BENCHMARKS.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "README.md", "SECURITY.md", "Makefile",
+         "Containerfile", "pyproject.toml", ".gitignore", ".dockerignore")  # fmt: skip
 
 
 class Step(NamedTuple):
@@ -59,12 +59,18 @@ def test_the_top_level_has_what_belongs_there() -> None:
 
 
 def test_both_stages_have_one_python_that_abs_runs_on() -> None:
-    ((default,),) = of("ARG")
-    name, _, version = default.partition("=")
-    assert SpecifierSet(PROJECT["project"]["requires-python"]).contains(version)
-    assert name == "PYTHON"
-    images = [words[0] for words in of("FROM")]
-    assert images == ["docker.io/library/python:${PYTHON}-slim"] * 2
+    defaults = dict(word.split("=", 1) for (word,) in of("ARG", 0))
+    assert SpecifierSet(PROJECT["project"]["requires-python"]).contains(defaults["PYTHON"])
+    assert defaults["BASE"] == "docker.io/library/python:${PYTHON}-slim"
+    assert [words[0] for words in of("FROM")] == ["${BASE}"] * 2
+
+
+def test_the_comment_on_a_pinned_base_image_names_the_image_that_is_built_on() -> None:
+    text = (ROOT / "Containerfile").read_text()
+    (python,) = (word for (word,) in of("ARG", 0) if word.startswith("PYTHON="))
+    image = f"docker.io/library/python:{python.removeprefix('PYTHON=')}-slim"
+    assert f"podman pull {image}\n" in text
+    assert "--build-arg BASE=docker.io/library/python@sha256:" in text
 
 
 def test_what_is_copied_is_there_and_is_not_ignored() -> None:

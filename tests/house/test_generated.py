@@ -12,6 +12,7 @@ import pytest
 
 from abscli.cli import generate
 from abscli.cli.overview import COMMANDS
+from abscli.examples.starting import EXAMPLES
 from abscli.text.pages import Page
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,6 +64,12 @@ def test_every_command_has_a_page_that_ends_as_all_do(pages: list[Page], made: d
         assert sections[-5:] == ["OPTIONS", "ENVIRONMENT", "EXIT STATUS", "EXAMPLES", "SEE ALSO"]
 
 
+def test_every_page_has_a_date_that_does_not_change(made: dict[str, str]) -> None:
+    heads = [text.splitlines()[0] for name, text in made.items() if name.startswith("man/")]
+    (date,) = {head.split('"')[1] for head in heads}
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", date)
+
+
 def test_every_option_is_explained_and_completed(pages: list[Page], made: dict[str, str]) -> None:
     for page in pages:
         for option in page.options:
@@ -83,9 +90,9 @@ def test_a_shell_accepts_its_script(shell: str, script: str) -> None:
 
 @pytest.mark.skipif(shutil.which("mandoc") is None, reason="mandoc is not installed")
 def test_mandoc_finds_nothing_in_the_man_pages() -> None:
-    done = subprocess.run(["mandoc", "-Tlint", *sorted((ROOT / "man").iterdir())], capture_output=True, text=True)
-    undated = re.compile(r'WARNING: missing date, using ""')  # a version that is not released has no date
-    assert [line for line in done.stdout.splitlines() if not undated.search(line)] == []
+    pages = sorted((ROOT / "man").glob("*.1"))
+    done = subprocess.run(["mandoc", "-Tlint", "-Wall", *pages], capture_output=True, text=True)
+    assert done.stdout == ""
 
 
 def bash_completes(line: str, folder: Path) -> list[str]:
@@ -146,6 +153,34 @@ def test_bash_completes_files_and_directories(folder: Path) -> None:
     assert bash_completes("abs plan-recovery --topology j", folder) == ["job.yaml"]
 
 
+def test_bash_completes_plans_and_examples(folder: Path) -> None:
+    (folder / "plan.json").touch()
+    assert bash_completes("abs restore p", folder) == ["plan.json"]
+    assert set(bash_completes("abs report ", folder)) == {"job.yaml", "my job.yaml", "plan.json", "stores"}
+    assert bash_completes("abs diff stores j", folder) == ["job.yaml"]
+    assert bash_completes("abs validate --topology p", folder) == ["plan.json"]
+    assert bash_completes("abs init --example ", folder) == list(EXAMPLES)
+    assert bash_completes("abs init --example=nexmark-q5", folder) == ["nexmark-q5"]
+
+
+def test_every_shell_knows_the_examples_and_which_arguments_are_files(made: dict[str, str]) -> None:
+    names = " ".join(EXAMPLES)
+    assert f"--example) kind=option-choice choices='{names}' ;;" in made["completions/abs.bash"]
+    assert f":EXAMPLE:({names})'" in made["completions/_abs"]
+    assert f"-l example -r -f -a '{names}'" in made["completions/abs.fish"]
+    assert "':PLAN:_files'" in made["completions/_abs"]
+    assert "':REF: _abs_offers ref-or-file'" in made["completions/_abs"]
+    fish = made["completions/abs.fish"].splitlines()
+    assert "complete -c abs -n '__abs_is restore' -F" in fish
+    assert "complete -c abs -n '__abs_is report' -f -k -a '(__abs_offers ref-or-file)'" in fish
+
+
+def test_fish_keeps_the_order_of_what_a_store_offers(made: dict[str, str]) -> None:
+    offered = [line for line in made["completions/abs.fish"].splitlines() if "-a '(__abs_offers" in line]
+    assert offered
+    assert all(" -k " in line for line in offered)
+
+
 def test_bash_offers_nothing_where_nothing_is_known(folder: Path) -> None:
     assert bash_completes("abs run --interval ", folder) == []
     assert bash_completes("abs run --store stores job.yaml ", folder) == []
@@ -166,7 +201,10 @@ def fish_completes(line: str, folder: Path) -> list[str]:
 @pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
 def test_fish_completes_commands_options_choices_and_files(folder: Path) -> None:
     assert set(fish_completes("abs ", folder)) == set(COMMANDS)
-    assert fish_completes("abs -q re", folder) == ["restore"]
+    assert fish_completes("abs -q res", folder) == ["restore"]
+    assert fish_completes("abs restore j", folder) == ["job.yaml"]
+    assert set(fish_completes("abs report ", folder)) == {"job.yaml", "my job.yaml", "stores/"}
+    assert set(fish_completes("abs init --example nexmark-q", folder)) == set(EXAMPLES)
     assert fish_completes("abs run --inte", folder) == ["--interval"]
     assert set(fish_completes("abs run --policy ", folder)) == {"aligned", "unaligned", "at-least-once"}
     assert fish_completes("abs inspect --output=js", folder) == ["--output=json"]

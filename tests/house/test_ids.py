@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
-import pytest
-
-from tests.support.imports import MODULES, ROOT
+from tests.support.imports import MODULES, ROOT, nodes
 
 IDS = "formats/ids.py"
 CUTS_PATHS = {
+    "abscli/cli/bundle/bootstrap.py",
+    "abscli/cli/bundle/contents.py",
     "abscli/cli/hints.py",
     "abscli/engine/sources/files/input_files.py",
     "abscli/stores/flink/diff.py",
@@ -25,6 +25,7 @@ CUTS_PATHS = {
     "formats/flink/store.py",
     "formats/native/layout.py",
     "formats/native/remove.py",
+    "formats/redaction.py",
     "formats/schema.py",
     "formats/spark/checkpoint.py",
     "formats/spark/logs/operators.py",
@@ -120,7 +121,7 @@ NAMES = [str(path.relative_to(ROOT)) for path in MODULES]
 
 def cuts(name: str) -> Iterator[tuple[str, int]]:
     """At what a module cuts texts, and in which line."""
-    for node in ast.walk(ast.parse((ROOT / name).read_text(encoding="utf-8"))):
+    for node in nodes(ROOT / name):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
             at = node.args[0]
             if (
@@ -131,12 +132,15 @@ def cuts(name: str) -> Iterator[tuple[str, int]]:
                 yield at.value, node.lineno
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != IDS])
-def test_no_other_module_cuts_the_name_of_a_task_or_channel(name: str) -> None:
-    for at, line in cuts(name):
-        assert at != "->", f"{name}:{line} cuts a channel's name: `formats.ids` does that"
-        if name not in CUTS_PATHS:
-            assert at != "/", f"{name}:{line} cuts a task's name, or has to be named in CUTS_PATHS: see `formats.ids`"
+def test_no_other_module_cuts_the_name_of_a_task_or_channel() -> None:
+    offenders = []
+    for name in NAMES:
+        for at, line in cuts(name) if name != IDS else ():
+            if at == "->":
+                offenders.append(f"{name}:{line} cuts a channel's name: `formats.ids` does that")
+            elif at == "/" and name not in CUTS_PATHS:
+                offenders.append(f"{name}:{line} cuts a task's name, or has to be named in CUTS_PATHS")
+    assert not offenders, "\n".join(offenders)
 
 
 def test_the_modules_that_cut_paths_do() -> None:
@@ -157,7 +161,7 @@ def last_name(value: ast.expr) -> str:
 
 def glues(name: str) -> Iterator[tuple[str, int]]:
     """The names of tasks, channels and edges that a module puts together itself, and in which line."""
-    for node in ast.walk(ast.parse((ROOT / name).read_text(encoding="utf-8"))):
+    for node in nodes(ROOT / name):
         match node:
             case ast.JoinedStr(values=parts):
                 for before, between in pairwise(parts):
@@ -170,10 +174,10 @@ def glues(name: str) -> Iterator[tuple[str, int]]:
                 yield "->", node.lineno
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != IDS and name not in GLUES_OTHERS])
-def test_no_other_module_puts_the_name_of_a_task_or_channel_together(name: str) -> None:
-    for text, line in glues(name):
-        raise AssertionError(f"{name}:{line} writes a name with {text!r}: `formats.ids` does that")
+def test_no_other_module_puts_the_name_of_a_task_or_channel_together() -> None:
+    others = (name for name in NAMES if name != IDS and name not in GLUES_OTHERS)
+    offenders = [f"{name}:{line} writes a name with {text!r}" for name in others for text, line in glues(name)]
+    assert not offenders, "\n".join(["`formats.ids` makes names:", *offenders])
 
 
 def test_the_modules_that_glue_something_else_do() -> None:
@@ -183,7 +187,7 @@ def test_the_modules_that_glue_something_else_do() -> None:
 
 def texts(name: str, ids: re.Pattern[str] = OF_IDS, *, functions: bool = True) -> Iterator[tuple[str, int]]:
     """What a module declares as text, or as made of text, and is called as a task or a channel is; in which line."""
-    for node in ast.walk(ast.parse((ROOT / name).read_text(encoding="utf-8"))):
+    for node in nodes(ROOT / name):
         called: str | None = None
         declared: ast.expr | None = None
         match node:
@@ -203,8 +207,7 @@ def texts(name: str, ids: re.Pattern[str] = OF_IDS, *, functions: bool = True) -
 
 def imported(name: str) -> set[str]:
     """What a module imports, by its own name."""
-    tree = ast.parse((ROOT / name).read_text(encoding="utf-8"))
-    return {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
+    return {alias.name for node in nodes(ROOT / name) if isinstance(node, ast.ImportFrom) for alias in node.names}
 
 
 def typed(name: str) -> bool:
@@ -212,11 +215,14 @@ def typed(name: str) -> bool:
     return name.startswith(TYPED) and name not in EDGES and not name.startswith(SYSTEMS)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if typed(name)])
-def test_where_a_job_runs_a_task_or_channel_is_no_text(name: str) -> None:
-    for called, line in texts(name):
-        assert (name, called) in OTHERS, f"{name}:{line}: {called} is declared as text: `TaskId` or `ChannelId`?"
-    assert not imported(name) & MAKE_TEXT
+def test_where_a_job_runs_a_task_or_channel_is_no_text() -> None:
+    offenders = []
+    for name in filter(typed, NAMES):
+        for called, line in texts(name):
+            if (name, called) not in OTHERS:
+                offenders.append(f"{name}:{line}: {called} is declared as text: `TaskId` or `ChannelId`?")
+        offenders += [f"{name} imports {function}, which makes text" for function in imported(name) & MAKE_TEXT]
+    assert not offenders, "\n".join(offenders)
 
 
 def others(name: str) -> bool:
@@ -224,11 +230,15 @@ def others(name: str) -> bool:
     return name != IDS and not name.startswith(TYPED) and not name.startswith(SYSTEMS)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if others(name) and name not in PAGES])
-def test_in_formats_and_on_pages_a_task_or_channel_is_no_text_either(name: str) -> None:
+def test_in_formats_and_on_pages_a_task_or_channel_is_no_text_either() -> None:
     # what a function is called that makes the lines of a page says what they are about
-    for called, line in texts(name, IS_ID, functions=False):
-        raise AssertionError(f"{name}:{line}: {called} is declared as text: `TaskId` or `ChannelId`?")
+    offenders = [
+        f"{name}:{line}: {called} is declared as text: `TaskId` or `ChannelId`?"
+        for name in NAMES
+        if others(name) and name not in PAGES
+        for called, line in texts(name, IS_ID, functions=False)
+    ]
+    assert not offenders, "\n".join(offenders)
 
 
 def test_what_may_have_text_has_it() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.imports import MODULES, ROOT, imports, module_graph
+from tests.support.imports import MODULES, ROOT, imports, module_graph, nodes, tree
 
 LAYERS = (
     "graph", "protocol", "planner", "report", "sim", "engine", "diff", "text", "draw", "pages", "jobs", "stores",
@@ -44,31 +44,42 @@ def at_start(path: Path) -> Iterator[str]:
             elif isinstance(node, ast.Try):
                 yield from visit(node.body)
 
-    yield from visit(ast.parse(path.read_text(encoding="utf-8")).body)
+    yield from visit(tree(path).body)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_module_imports_only_layers_below_its_own(name: str) -> None:
-    own = layer(name.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
-    for dotted in imports(ROOT / name):
-        other = layer(dotted)
-        if own == "formats":
-            assert not dotted.startswith("abscli"), f"{name} imports {dotted}"
-        elif own in LAYERS and other in LAYERS and own is not None and other is not None:
-            assert LAYERS.index(other) <= LAYERS.index(own), f"{name} imports {dotted}"
+def goes_up(own: str | None, dotted: str) -> bool:
+    """Tell whether a module of the layer `own` must not import the module `dotted`."""
+    if own == "formats":
+        return dotted.startswith("abscli")
+    other = layer(dotted)
+    return own in LAYERS and other in LAYERS and LAYERS.index(other) > LAYERS.index(own)
+
+
+def test_a_module_imports_only_layers_below_its_own() -> None:
+    offenders = [
+        f"{name} imports {dotted}"
+        for name in NAMES
+        for dotted in imports(ROOT / name)
+        if goes_up(layer(name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")), dotted)
+    ]
+    assert not offenders, "\n".join(offenders)
 
 
 FALLS_BACK = "formats/query/arrow.py"
 """Takes from a private module what is slow to import otherwise, and imports it otherwise where that is gone."""
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != FALLS_BACK])
-def test_no_module_uses_what_is_private_to_a_package_of_others(name: str) -> None:
+def is_private(dotted: str) -> bool:
+    """Tell whether a module of another project has a name that begins with an underscore."""
+    package, *rest = dotted.split(".")
+    return package not in ("abscli", "formats", "__future__") and any(part.startswith("_") for part in rest)
+
+
+def test_no_module_uses_what_is_private_to_a_package_of_others() -> None:
     """What begins with an underscore may be gone with the next version."""
-    for dotted in imports(ROOT / name):
-        package, *rest = dotted.split(".")
-        if package not in ("abscli", "formats", "__future__"):
-            assert not any(part.startswith("_") for part in rest), f"{name} imports {dotted}"
+    names = (name for name in NAMES if name != FALLS_BACK)
+    offenders = [f"{name} imports {dotted}" for name in names for dotted in imports(ROOT / name) if is_private(dotted)]
+    assert not offenders, "\n".join(offenders)
 
 
 def test_every_package_has_a_place_among_the_layers() -> None:
@@ -97,35 +108,54 @@ def test_no_file_right_in_formats_and_no_folder_beside_it_import_each_other() ->
         assert not above & below, f"{file} imports of formats/{min(above & below)}, and is imported there"
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "tests").rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT)))
-def test_modules_that_tests_and_benches_import_are_there(path: Path) -> None:
+def is_there(dotted: str) -> bool:
+    """Tell whether a module, or a name in a module, exists as a file of this project."""
+    place = ROOT.joinpath(*dotted.split("."))
+    package = place.parent / "__init__.py"
+    in_package = package.exists() and package.stat().st_size > 0  # an empty one has no names
+    modules = (place / "__init__.py", place.with_suffix(".py"), place.parent.with_suffix(".py"))
+    return in_package or any(module.exists() for module in modules)
+
+
+def test_modules_that_tests_and_benches_import_are_there() -> None:
     """Benches are not part of the tests, and imports inside functions are seen only where these run."""
-    for dotted in imports(path):
-        if dotted.partition(".")[0] in ("abscli", "formats", "tests"):
-            place = ROOT.joinpath(*dotted.split("."))
-            package = place.parent / "__init__.py"
-            in_package = package.exists() and package.stat().st_size > 0  # an empty one has no names
-            modules = (place / "__init__.py", place.with_suffix(".py"), place.parent.with_suffix(".py"))
-            assert in_package or any(module.exists() for module in modules), f"{dotted} is not there"
+    offenders = [
+        f"{path.relative_to(ROOT)} imports {dotted}, which is not there"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for dotted in imports(path)
+        if dotted.partition(".")[0] in ("abscli", "formats", "tests") and not is_there(dotted)
+    ]
+    assert not offenders, "\n".join(offenders)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith(("abscli/commands/", "abscli/cli/"))])
-def test_nothing_below_the_commands_prints(name: str) -> None:
-    if name == "abscli/engine/sinks/staged/printed.py":
-        pytest.skip("the sink that is stdout")
-    for node in ast.walk(ast.parse((ROOT / name).read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            assert node.func.id != "print", f"{name}:{node.lineno} prints"
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            assert (node.value.id, node.attr) not in {("sys", "stdout"), ("sys", "stderr"), ("rich", "print")}, (
-                f"{name}:{node.lineno} writes to {ast.unparse(node)}"
-            )
+IS_STDOUT = "abscli/engine/sinks/staged/printed.py"
+"""The sink that writes to stdout."""
+COMMANDS = ("abscli/commands/", "abscli/cli/")
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith(("abscli/commands/", "abscli/cli/"))])
-def test_a_command_imports_heavy_packages_only_when_it_runs(name: str) -> None:
+def prints(name: str) -> Iterator[str]:
+    """List the places at which a module writes to stdout or stderr."""
+    for node in nodes(ROOT / name):
+        match node:
+            case ast.Call(func=ast.Name(id="print")):
+                yield f"{name}:{node.lineno} prints"
+            case ast.Attribute(value=ast.Name(id="sys"), attr="stdout" | "stderr"):
+                yield f"{name}:{node.lineno} writes to {ast.unparse(node)}"
+            case ast.Attribute(value=ast.Name(id="rich"), attr="print"):
+                yield f"{name}:{node.lineno} writes to {ast.unparse(node)}"
+
+
+def test_nothing_below_the_commands_prints() -> None:
+    names = (name for name in NAMES if not name.startswith(COMMANDS) and name != IS_STDOUT)
+    offenders = [place for name in names for place in prints(name)]
+    assert not offenders, "\n".join(offenders)
+
+
+def test_a_command_imports_heavy_packages_only_when_it_runs() -> None:
     heavy = {"pyspark", "pyarrow", "rich", "yaml", "numpy", "msgspec", "pydantic"}
-    assert not heavy & set(at_start(ROOT / name))
+    names = (name for name in NAMES if name.startswith(COMMANDS))
+    offenders = {name: found for name in names if (found := heavy & set(at_start(ROOT / name)))}
+    assert not offenders
 
 
 def loaded(*arguments: str) -> set[str]:
@@ -147,7 +177,7 @@ def test_help_loads_no_heavy_package(arguments: tuple[str, ...]) -> None:
 
 
 def test_a_command_that_reads_a_store_does_without_pydantic() -> None:
-    store = str(ROOT / "tests" / "data" / "golden-store-2")
+    store = str(ROOT / "tests" / "data" / "golden-store")
     assert "pydantic" not in loaded("inspect", store, "--quiet", "-o", "json")
 
 

@@ -16,6 +16,8 @@ from tests.support.objects.fixtures import Servers
 from tests.support.processes import lives
 from tests.support.run import Run
 
+pytestmark = pytest.mark.usefixtures("servers")
+
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 120
 RUN = "from tests.support.run import Run; import sys; print(Run().folder, flush=True); sys.stdin.read()"

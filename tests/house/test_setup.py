@@ -235,8 +235,24 @@ def test_the_setup_installs_nothing_without_a_hash() -> None:
     assert all('"$base" -m pip --python' in line or "fail " in line for line in unhashed), unhashed
 
 
+def test_the_trial_of_packages_installs_its_own_tools_with_hashes() -> None:
+    script = (ROOT / ".ci" / "packages").read_text().replace("\\\n", " ")
+    lines = [line for line in script.splitlines() if '"$tools/python" -m pip' in line]
+    assert len(lines) >= 3
+    assert all("--require-hashes" in line for line in lines), lines
+    tools = locked("tools.txt")
+    assert set((ROOT / ".ci" / "tools.in").read_text().split()) <= set(tools)
+
+
+def test_the_single_file_is_made_of_wheels_with_hashes_alone() -> None:
+    lines = [line for line in (ROOT / ".ci" / "reader").read_text().splitlines() if '"$python" -m pip' in line]
+    assert len(lines) == 2
+    assert {"--require-hashes", "--only-binary", "--no-deps"} <= set(lines[0].split())
+    assert {"--no-deps", "--no-build-isolation", "."} <= set(lines[1].split())
+
+
 def test_the_scripts_are_bash_that_stops_at_errors() -> None:
-    for name in ("run", "setup", "lock"):
+    for name in ("run", "setup", "lock", "reader"):
         script = ROOT / ".ci" / name
         assert os.access(script, os.X_OK)
         assert "set -euo pipefail" in script.read_text()

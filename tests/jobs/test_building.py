@@ -269,8 +269,9 @@ def jobs(draw: Callable[..., Any]) -> tuple[Job, Topology]:
                     more["connector"] = {"type": type, "table": id, "url_env": "DATABASE", **options}
                 elif type == "iceberg":
                     where: dict[str, Any] = draw(st.sampled_from([{"warehouse": "lake"}, {"catalog": "c", "uri": "u"}]))
-                    read.to_iceberg(f"shop.{id}", **where, **marks)
-                    more["connector"] = {"type": type, "table": f"shop.{id}", **where}
+                    table = f"shop.{id.replace('.', '_')}"
+                    read.to_iceberg(table, **where, **marks)
+                    more["connector"] = {"type": type, "table": table, **where}
                 elif type == "kafka":
                     column = draw(st.sampled_from([None, "a"]))
                     read.to_kafka("h:9092", id, key=column, **marks)

@@ -242,6 +242,7 @@ def test_workers_elsewhere_import_it_from_what_is_sent_to_them(tmp_path: Path) -
     del sys.modules["wordjob"]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "call",
     [

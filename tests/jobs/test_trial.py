@@ -47,6 +47,7 @@ def word_count(emit: Any = "epoch", parallelism: int = 2) -> Job:
 # -- what is right ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("emit", ["epoch", "record"])
 def test_a_word_count_is_the_same_through_kills(emit: str) -> None:
     rows = word_count(emit).test({"lines": LINES}, timeout=PATIENCE)

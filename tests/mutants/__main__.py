@@ -48,17 +48,21 @@ class Verdict(NamedTuple):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--packages", required=True, help="directories or modules, by comma")
-    parser.add_argument("--tests", required=True, help="what pytest gets, by comma; without Spark and Flink")
+    parser.add_argument("--tests", required=True, help="files and folders of tests, by comma")
+    parser.add_argument("--tier", default="fast", help="of the tests")
     parser.add_argument("--sample", type=int, help="so many mutants of each package, drawn from --seed")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=30.0, help="of tests for one mutant")
-    parser.add_argument("--calls", type=Path, help="a file that keeps which functions each test calls")
+    parser.add_argument("--calls", type=Path, help="a folder that keeps which functions each test calls")
     parser.add_argument("--out", type=Path, help="a file that gets a line a mutant; what it has is not run again")
     arguments = parser.parse_args()
     packages: list[str] = arguments.packages.split(",")
+    if arguments.out:
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="abs-mutants-") as folder:
         tree = _copy(Path(folder) / "tree")
-        tests = _traced(tree, packages, arguments.tests.split(","), arguments.calls or Path(folder) / "calls.json")
+        calls = arguments.calls or Path(folder) / "calls"
+        tests = _traced(tree, packages, [f"--tier={arguments.tier}", *arguments.tests.split(",")], calls)
         for library in LIBRARIES:
             importlib.import_module(library)
         quickest = sorted(tests, key=lambda name: float(tests[name]["seconds"]))[:50]
@@ -83,21 +87,24 @@ def _copy(tree: Path) -> Path:
     tree.mkdir()
     for name in ("abscli", "formats", "tests", "man", "completions"):
         shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "Makefile"):
+    for name in ("pyproject.toml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "Makefile"):
         shutil.copy(ROOT / name, tree / name)
     compileall.compile_dir(tree, quiet=2)
     return tree
 
 
 def _traced(tree: Path, packages: list[str], tests: list[str], calls: Path) -> dict[str, Any]:
-    """Calls and seconds of each test that passes on the tree as it is."""
+    """Calls and seconds of each test that passes on the tree as it is. tests: what pytest gets."""
     if not calls.exists():
+        calls.mkdir(parents=True)
         parts = [package.removesuffix(".py") for package in packages]
         of = ",".join(sorted({"/".join(part.split("/")[:2]) for part in parts}))
         environment = os.environ | {"PYTHONPATH": str(tree), "ABS_MUTANTS_CALLS": str(calls), "ABS_MUTANTS_OF": of}
         command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.mutants.calls", "-p", "no:cacheprovider", *tests]
-        subprocess.run(command, cwd=tree, env=environment, check=True)
-    found: dict[str, Any] = json.loads(calls.read_text())
+        subprocess.run([*command, "--numprocesses=2", "--dist=loadfile"], cwd=tree, env=environment, check=False)
+    found: dict[str, Any] = {}
+    for file in calls.iterdir():
+        found |= json.loads(file.read_text())
     for test in found.values():
         test["calls"] = {path: set(numbers) for path, numbers in test["calls"].items()}
     return found

@@ -29,6 +29,7 @@ def dead(storage: MemoryStorage, number: int = 1, **more: object) -> None:
     storage.put(f"lock/{number:010d}.json", msgspec.json.encode(claim))
 
 
+@pytest.mark.integration
 def test_a_holder_that_lives_is_named_and_let_go_of_when_it_ends() -> None:
     storage = MemoryStorage()
     for _ in range(3):

@@ -55,7 +55,7 @@ def whole(path: Path) -> list[int]:
 def became(result: dict[str, object]) -> list[tuple[int, str]]:
     epochs = result["epochs"]
     assert isinstance(epochs, list)
-    return [(row["epoch"], row["became"]) for row in epochs]
+    return [(row["epoch"], row["outcome"]) for row in epochs]
 
 
 def test_a_copy_has_what_is_complete_and_the_next_one_what_is_missing(store: Path, capsys: Capture) -> None:
@@ -70,7 +70,7 @@ def test_a_copy_has_what_is_complete_and_the_next_one_what_is_missing(store: Pat
     assert run_command("diff", capsys, f"{store}@4", f"{to}@4", "--exit-code")[0] == 0
     before = files(to)
     again = made(capsys, store, to)
-    assert (became(again), again["bytes"], files(to)) == ([(1, "there"), (2, "there"), (4, "there")], 0, before)
+    assert (became(again), again["bytes"], files(to)) == ([(1, "present"), (2, "present"), (4, "present")], 0, before)
     later = take_over(Build(LocalStorage(store), loop_job()))
     later.complete(7, 4, base=4)
     more = made(capsys, store, to)
@@ -101,7 +101,7 @@ def test_one_epoch_comes_with_all_that_it_needs_and_the_others_later(store: Path
     assert result_of("state", capsys, f"{to}@good", "seen") == result_of("state", capsys, f"{store}@2", "seen") | {
         "store": str(to)
     }
-    assert became(made(capsys, store, to)) == [(1, "copied"), (2, "there"), (4, "copied")]
+    assert became(made(capsys, store, to)) == [(1, "copied"), (2, "present"), (4, "copied")]
     assert whole(to) == [1, 2, 4]
     assert copy(capsys, f"{store}@5", store.parent / "other")[0] == 10
     assert not (store.parent / "other").exists()
@@ -119,6 +119,7 @@ class Dies(LocalStorage):
         super().put(path, data, replace=replace)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("older", [False, True], ids=["a new copy", "an older copy"])
 def test_a_copy_that_is_killed_is_whole_or_says_that_it_is_not_and_is_gone_on_with(
     store: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, older: bool
@@ -178,7 +179,7 @@ def test_what_is_damaged_is_not_copied_and_what_is_damaged_in_the_copy_is_mended
     (store / state).write_bytes(data)
     lost = layout.state(1, "seen/0", FIRST)
     (to / lost).write_bytes(b"")
-    assert became(made(capsys, store, to)) == [(1, "there"), (2, "there"), (4, "copied")]
+    assert became(made(capsys, store, to)) == [(1, "present"), (2, "present"), (4, "copied")]
     assert whole(to) == [1, 2, 4]
     (to / lost).unlink()
     assert became(made(capsys, f"{store}@1", to)) == [(1, "copied")]
@@ -235,6 +236,7 @@ class Removes(LocalStorage):
         return super().read(path, offset, length)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("epoch", [1, 2])
 def test_an_epoch_that_is_removed_meanwhile_is_left_out(tmp_path: Path, epoch: int) -> None:
     outcomes = set()
@@ -245,16 +247,17 @@ def test_an_epoch_that_is_removed_meanwhile_is_left_out(tmp_path: Path, epoch: i
         opened = NativeStore(storage)
         storage.epoch, storage.left = epoch, step
         copied = copy_store(opened, None, str(to))
-        rows = {row.epoch: row.became.value for row in copied.epochs}
+        rows = {row.epoch: row.outcome.value for row in copied.epochs}
         there = sorted(number for number, what in rows.items() if what == "copied")
         assert whole(to) == there
         assert {1, 2, 4} - {epoch} <= set(there)
         outcomes.add(rows.get(epoch))
         if storage.left > 0:
             break
-    assert {"copied", "gone"} <= outcomes
+    assert {"copied", "removed"} <= outcomes
 
 
+@pytest.mark.integration
 def test_a_live_store_is_copied_and_the_job_goes_on_from_the_copy_exactly(
     tmp_path: Path, capsys: Capture
 ) -> None:
@@ -273,14 +276,14 @@ def test_a_live_store_is_copied_and_the_job_goes_on_from_the_copy_exactly(
             done = abs_("copy", store, to, "-o", "json")
             assert done.returncode == 0, done.stderr
             rows = became(json.loads(done.stdout))
-            assert {what for _, what in rows} <= {"copied", "there", "gone"}
+            assert {what for _, what in rows} <= {"copied", "present", "removed"}
             validated = abs_("validate", to)
             assert validated.returncode == 0, validated.stdout
     finally:
         running.send_signal(signal.SIGTERM)
         running.communicate(timeout=PATIENCE)
     assert whole(to)
-    shown = answer_of("validate", capsys, to)
+    shown = answer_of("validate", capsys, to, "--job", job)
     assert "of which this is a copy" in shown["epochs"][-1]["why_unchecked"]["sink-part-unnamed"]
     open_gate(tmp_path)
     gone_on = abs_("run", job, "--store", to, "--engine", "inline", "--resume")
@@ -288,7 +291,7 @@ def test_a_live_store_is_copied_and_the_job_goes_on_from_the_copy_exactly(
     assert Counter(last_counts(tmp_path, "id")) == counts
     refused = abs_("run", job, "--store", store, "--engine", "inline", "--resume")
     assert refused.returncode == 2
-    assert "--take-over" in refused.stderr
+    assert "--take-ownership" in refused.stderr
     assert abs_("copy", store, to).returncode == 2
 
 

@@ -60,7 +60,7 @@ def part(task: str, **facts: Any) -> PartFacts:
     known: dict[str, Any] = {
         "epoch": 1, "attempt": 1, "task_name": task, "state": (), "rows": 0, "positions": None, "round_robin": {},
         "connector": None, "sink": (), "finished": False, "alignment": 0.0, "sync": 0.0, "async_": 0.0,
-        **header(PartFacts),
+        "attempt_id": "", **header(PartFacts),
     }  # fmt: skip
     return PartFacts(**known, **facts)
 

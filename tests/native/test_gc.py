@@ -61,7 +61,7 @@ def test_without_yes_nothing_changes(store: Path, capsys: pytest.CaptureFixture[
     assert files(store) == before
     code, out, _ = run(capsys, store, "--keep", "1")
     assert code == 0
-    assert f"Do it: abs gc {store} --keep-last 1 --yes" in out
+    assert f"Next: abs gc {store} --keep-last 1 --yes" in out
     assert "nothing was changed" in out
 
 
@@ -76,7 +76,7 @@ def test_what_a_kept_epoch_refers_to_stays(store: Path, capsys: pytest.CaptureFi
     assert told["bytes"] == sum(size for name, size in sizes.items() if name not in left)
     assert whole(store) == [4]
     assert [e.epoch for e in NativeStore(LocalStorage(store)).epochs()] == [4, 5]
-    assert [(e["epoch"], e["spared"]) for e in told["epochs"]] == [(1, 2), (2, 2), (3, 0)]
+    assert [(e["epoch"], e["files_kept"]) for e in told["epochs"]] == [(1, 2), (2, 2), (3, 0)]
     again = result(capsys, store, "--keep", "1")
     assert (again["epochs"], again["orphans"], again["bytes"]) == ([], [], 0)
     assert "Nothing to remove." in run(capsys, store)[1]
@@ -91,7 +91,7 @@ def test_files_that_only_a_gone_epoch_needed_go_with_it(store: Path, capsys: pyt
         aged(path, 7200)
     told = result(capsys, store, "--keep", "1", "--yes")
     assert [e["epoch"] for e in told["epochs"]] == [4, 5]
-    assert {o["reason"] for o in told["orphans"] if o["goes"]} == {"only epochs that go refer to it: 4"}
+    assert {o["reason"] for o in told["orphans"] if o["removable"]} == {"only epochs that go refer to it: 4"}
     assert {layout.epoch_of(name) for name in files(store)} == {None, 6}
 
 
@@ -145,7 +145,7 @@ def test_orphans_are_named_and_go_when_they_are_old(store: Path, capsys: pytest.
     aged(old, 3700)
     aged(unfinished, 3700)
     told = result(capsys, store)
-    assert {(o["path"].rpartition("/")[2], o["goes"], o["reason"]) for o in told["orphans"]} == {
+    assert {(o["path"].rpartition("/")[2], o["removable"], o["reason"]) for o in told["orphans"]} == {
         ("forgotten.parquet", True, "nothing refers to it"), (".tmp-abc", True, "a write that was not finished"),
         ("state.parquet", False, "nothing refers to it"),
     }  # fmt: skip

@@ -13,20 +13,19 @@ from abscli.stores.native.check import check_all
 from abscli.stores.native.copying import Became, copy_store
 from abscli.stores.native.plan import newest_whole, plan_recovery
 from abscli.stores.native.removing.garbage import carry_out, plan_removal
-from abscli.stores.native.restore import copy_epoch, files_to_copy
+from abscli.stores.native.restore import files_to_copy
 from abscli.stores.reasons import NoPlan
 from formats.errors import Damaged, UnsafePath
 from formats.ids import TaskId
 from formats.native import layout
 from formats.native.evidence import open_for_validation
-from formats.native.facts import PACKED_VERSION, TasksFacts, header
+from formats.native.facts import TasksFacts, header
 from formats.native.names import check_facts
 from formats.native.packs import encode_pack, read_pack
 from formats.native.probe import Prober
 from formats.native.remains import remains_of
 from formats.native.remove import newest_attempt
 from formats.native.store import NativeStore
-from formats.native.writer import bring_up
 from formats.storage import LocalStorage, MemoryStorage, ranges
 from formats.storage.ranges import range_of, whole_file
 from formats.view import Status
@@ -95,14 +94,6 @@ def test_who_has_acked_an_open_epoch_is_known_from_its_packs(build: PackedBuild)
     assert set(left.facts) == {layout.trigger(5, build.id), *packs(build.storage, 5)}  # type: ignore[arg-type]
 
 
-def test_facts_with_ranges_are_of_a_version_of_their_own(build: PackedBuild) -> None:
-    """A reader that does not know ranges would take the files for lost."""
-    store = NativeStore(build.storage)
-    assert store.manifest(1).version == PACKED_VERSION
-    assert {part.version for part in store.parts(1) if part.operator == "seen"} == {PACKED_VERSION}
-    assert {part.version for part in store.parts(1) if part.operator != "seen"} == {"2.1"}
-
-
 def test_a_pack_begins_with_its_facts_and_says_what_every_byte_is(build: PackedBuild) -> None:
     loose = [build.loose(9, task) for task in build.tasks()]
     path = layout.pack(9, build.id, INCARNATIONS[0], 1)
@@ -138,6 +129,7 @@ def test_a_pack_of_acks_alone_has_nothing_behind_them(build: PackedBuild) -> Non
 # -- damage ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("epoch", [2, 5])
 def test_a_flipped_byte_anywhere_in_a_pack_is_found(storage: MemoryStorage, epoch: int) -> None:
     path = packs(storage, epoch)[0]
@@ -280,26 +272,19 @@ def test_a_copy_has_the_packs_that_its_epochs_need(tmp_path: Path) -> None:
     source = make_packed(tmp_path / "a")
     store = NativeStore(source.storage)
     copied = copy_store(store, 4, str(tmp_path / "b"))
-    assert [epoch.became for epoch in copied.epochs] == [Became.COPIED]
+    assert [epoch.outcome for epoch in copied.epochs] == [Became.COPIED]
     copy = NativeStore(LocalStorage(tmp_path / "b"))
     assert report_of(copy).restorable == (4,)
     assert list(copy.state(4, "seen")) == list(store.state(4, "seen"))
     again = copy_store(store, None, str(tmp_path / "b"))
-    assert {epoch.epoch: epoch.became for epoch in again.epochs} == {
-        1: Became.COPIED, 2: Became.COPIED, 4: Became.THERE,
+    assert {epoch.epoch: epoch.outcome for epoch in again.epochs} == {
+        1: Became.COPIED, 2: Became.COPIED, 4: Became.PRESENT,
     }  # fmt: skip
     assert report_of(copy := NativeStore(LocalStorage(tmp_path / "b"))).restorable == (1, 2, 4)
     assert not report_of(copy).all_findings
     assert set(files_to_copy(store, 4)) <= {path for path, _, _ in copy.storage.inventory()} | {  # type: ignore[attr-defined]
         layout.STORE
     }
-
-
-def test_a_copy_of_one_epoch_says_that_it_has_ranges(tmp_path: Path) -> None:
-    source = make_packed(tmp_path / "a")
-    bring_up(source.storage, NativeStore(source.storage).facts, PACKED_VERSION)
-    copy_epoch(NativeStore(source.storage), 4, str(tmp_path / "b"))
-    assert NativeStore(LocalStorage(tmp_path / "b")).facts.version == PACKED_VERSION
 
 
 def test_what_a_copied_pack_lacks_is_seen_when_another_epoch_needs_it(tmp_path: Path) -> None:
@@ -328,7 +313,7 @@ def test_an_epoch_whose_range_is_damaged_is_not_copied(tmp_path: Path) -> None:
     assert isinstance(source.storage, LocalStorage)
     source.storage.put(place.file, bytes(data), replace=True)
     copied = copy_store(store, None, str(tmp_path / "b"))
-    assert {epoch.epoch: epoch.became for epoch in copied.epochs} == {
+    assert {epoch.epoch: epoch.outcome for epoch in copied.epochs} == {
         1: Became.COPIED, 2: Became.COPIED, 4: Became.DAMAGED,
     }  # fmt: skip
     assert report_of(NativeStore(LocalStorage(tmp_path / "b"))).restorable == (1, 2)

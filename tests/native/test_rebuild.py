@@ -106,19 +106,19 @@ def test_what_is_lost_comes_back_and_the_job_goes_on_exactly(
     assert said.returncode == 0, said.stderr
     planned = checked(said.stdout)
     assert planned["done"] is False
-    assert planned["made"] or planned["set_aside"]
+    assert planned["created"] or planned["quarantined"]
     assert fingerprint(job) == before
     done = abs_("rebuild", store, "--job", job / "job.yaml", "--yes", "-o", "json")
     assert done.returncode == 0, done.stderr
     made = checked(done.stdout)
-    assert [one["path"] for one in made["made"]] == [one["path"] for one in planned["made"]]
+    assert [one["path"] for one in made["created"]] == [one["path"] for one in planned["created"]]
     after = fingerprint(job)
-    for one in made["set_aside"]:  # kept as it was
+    for one in made["quarantined"]:  # kept as it was
         assert after[f"store/{one['to']}"] == before[f"store/{one['path']}"]
     again = checked(abs_("rebuild", store, "-o", "json").stdout)
-    assert (again["set_aside"], again["made"], again["lacking"]) == ([], [], [])
+    assert (again["quarantined"], again["created"], again["missing"]) == ([], [], [])
     assert abs_("inspect", store).returncode == 0
-    validated = json.loads(abs_("validate", store, "-o", "json").stdout)
+    validated = json.loads(abs_("validate", store, "--job", job / "job.yaml", "-o", "json").stdout)
     found = {finding["code"] for finding in validated["findings"]}
     found |= {finding["code"] for epoch in validated["epochs"] for finding in epoch["findings"]}
     lost = {"sink-part-unnamed"} if "manifest" in what else set()  # what it had shown; the next run sets it aside
@@ -134,10 +134,10 @@ def test_without_the_job_it_says_what_is_lacking_and_does_the_rest(job: Path) ->
     done = abs_("rebuild", job / "store", "--yes", "-o", "json")
     assert done.returncode == 4
     result = checked(done.stdout)
-    assert [one["path"] for one in result["made"]] == [layout.attempt(1)]
-    (lacking,) = result["lacking"]
+    assert [one["path"] for one in result["created"]] == [layout.attempt(1)]
+    (lacking,) = result["missing"]
     assert lacking["path"].startswith("topologies/")
-    assert "--job" in lacking["do"]
+    assert "--job" in lacking["remedy"]
     assert abs_("rebuild", job / "store", "--job", job / "job.yaml", "--yes").returncode == 0
     assert run(job, "--resume").returncode == 0
 
@@ -147,7 +147,7 @@ def test_a_job_file_that_has_changed_is_no_source_of_the_graph(job: Path) -> Non
     (job / "job.yaml").write_text(JOB.replace("parallelism: 2", "parallelism: 1"))
     done = abs_("rebuild", job / "store", "--job", job / "job.yaml", "--yes", "-o", "json")
     assert done.returncode == 4
-    assert "has changed since" in checked(done.stdout)["lacking"][0]["why"]
+    assert "has changed since" in checked(done.stdout)["missing"][0]["reason"]
 
 
 def test_the_file_of_another_job_is_refused(job: Path) -> None:
@@ -155,7 +155,7 @@ def test_the_file_of_another_job_is_refused(job: Path) -> None:
     (job / "job.yaml").write_text(JOB.replace("job: words", "job: others"))
     done = abs_("rebuild", job / "store", "--job", job / "job.yaml", "--yes", "-o", "json")
     assert done.returncode == 4
-    assert "several jobs: others, words" in checked(done.stdout)["lacking"][0]["why"]
+    assert "several jobs: others, words" in checked(done.stdout)["missing"][0]["reason"]
     assert not (job / "store" / layout.STORE).exists()
 
 
@@ -181,7 +181,7 @@ def test_where_there_is_no_store_there_is_nothing_to_rebuild(tmp_path: Path) -> 
 
 def test_names_aside_are_never_taken_twice(job: Path) -> None:
     store = job / "store"
-    for name in ("aside/attempts/000001.json", "aside/attempts/000001.json.2"):
+    for name in ("quarantine/attempts/000001.json", "quarantine/attempts/000001.json.2"):
         cut(store / layout.attempt(1))
         assert abs_("rebuild", store, "--yes").returncode == 0
         assert (store / name).is_file()
@@ -193,7 +193,7 @@ def test_gc_and_validate_leave_aside_alone(job: Path) -> None:
     assert abs_("rebuild", store, "--yes").returncode == 0
     assert abs_("validate", store, "--strict").returncode == 0
     assert abs_("gc", store, "--keep", "1", "--min-age", "0s", "--yes").returncode == 0
-    assert (store / "aside" / "attempts" / "000001.json").is_file()
+    assert (store / "quarantine" / "attempts" / "000001.json").is_file()
 
 
 def test_half_a_copy_without_its_own_file_is_not_started_anew(job: Path) -> None:
@@ -221,5 +221,5 @@ def test_a_life_whose_beginning_is_gone_is_not_made_up(job: Path) -> None:
     assert attempt == 5
     lose(store / layout.attempt(attempt))
     done = checked(abs_("rebuild", store, "-o", "json").stdout)
-    assert [one["path"] for one in done["made"]] == [layout.attempt(attempt)]  # its first epoch is there
+    assert [one["path"] for one in done["created"]] == [layout.attempt(attempt)]  # its first epoch is there
     assert numbers[-1] == last

@@ -65,9 +65,9 @@ def test_only_what_a_sink_staged_is_deleted_from_its_staging_folder(job: Path) -
     staged.mkdir(exist_ok=True)
     life = opened(job).attempts()[0].id
     (staged / life).mkdir(exist_ok=True)
-    ours = [f"{life}/part-00000-0000000099.jsonl", ".open-00001-0123abcd"]
+    ours = [f"{life}/part-00000-0000000099.jsonl", f"{life}/.open-00001-0123abcd"]
     others = ["notes.txt", "part-1.jsonl", ".open-00001-0123abcd.bak", "part-00000-0000000099.jsonl.gz"]
-    others.append("part-00000-0000000098.jsonl")  # where version 1 staged: this store never was of it
+    others += [".open-00001-0123abcd", "part-00000-0000000098.jsonl"]  # of no attempt
     for name in (*ours, *others):
         (staged / name).write_text("x")
     (staged / "kept").mkdir()
@@ -145,7 +145,7 @@ def test_as_many_numbers_as_an_attempt_fences_at_most_are_fenced(job: Path, monk
     with pytest.raises(Damaged, match="were begun, and none from"):
         run_job(word_count(), str(job / "store"), inline(job, keep=None, from_epoch=0))
     monkeypatch.setattr(attempt, "MAX_FENCES", more)
-    run_job(word_count(), str(job / "store"), inline(job, keep=None, from_epoch=0, take_over=True))
+    run_job(word_count(), str(job / "store"), inline(job, keep=None, from_epoch=0, take_ownership=True))
     assert set(range(latest + 1, latest + 4)) <= set(opened(job).fences())
 
 
@@ -204,6 +204,7 @@ def ask_to_stop() -> None:
     running[-1].request_stop()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("where", ["the same store", "a copy"])
 @pytest.mark.parametrize("when", ["attempt", "sinks", "epoch"])
 def test_a_restore_that_was_killed_goes_on_with_the_same_plan(
@@ -245,6 +246,7 @@ def test_a_copy_is_whole_or_not_there(planned: tuple[Path, Counter[str]], monkey
     assert sorted(path.name for path in job.iterdir()) == before
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("to", [None, "copy"])
 def test_a_plan_that_names_its_store_by_a_uri_is_carried_out_as_its_rehearsal_says(job: Path, to: str | None) -> None:
     import msgspec

@@ -18,6 +18,7 @@ from formats.native.state import row_groups, tables
 from formats.native.state.row_groups import described, proved_rows, put_encoded, put_tables
 from formats.native.state.tables import KEY_GROUP, StateKey, encode_state, encode_tables, encoded_pieces
 from formats.storage import LocalStorage, MemoryStorage, pieces
+from tests.tiers import examples
 
 SIZES = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 60)), min_size=1, max_size=6)
 
@@ -35,7 +36,7 @@ def of_groups(sizes: list[tuple[int, int]]) -> list[pa.Table]:
     return made
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(SIZES, st.sampled_from([0, 1 << 30]))
 def test_facts_and_bytes_are_those_of_the_whole_file(sizes: list[tuple[int, int]], whole: int) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -149,7 +149,7 @@ def test_with_keep_tag_other_tags_keep_nothing(store: Path, capsys: Capture) -> 
     assert code == 2
     assert "no epoch is tagged relaese-*; tags here: release-1, tried" in err
     code, out, _ = run_command("gc", capsys, store, "--keep-tag", "release-*")
-    assert (code, f"Do it: abs gc {store} --keep-tag 'release-*' --yes" in out) == (0, True)
+    assert (code, f"Next: abs gc {store} --keep-tag 'release-*' --yes" in out) == (0, True)
     assert "epoch 1 stays: tagged release-1" in out
     assert result_of("gc", capsys, store, "--keep-tag", "release-*", "--yes")["kept"] == [1, 4, 5]
     assert listed(capsys, store) == [("release-1", 1)]
@@ -242,6 +242,7 @@ class TaggedAt(LocalStorage):
         super().delete(path)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("epoch", [1, 2])
 def test_an_epoch_that_is_tagged_while_others_are_removed_stays_whole_or_gets_no_tag(
     tmp_path: Path, epoch: int

@@ -13,10 +13,10 @@ from abscli.pages.html import html_of
 from abscli.pages.store_report import store_report
 from formats.statistics import Large
 from tests.pages.test_page import HOSTILE, replace_text
-from tests.support.browser import Page, browser
+from tests.support.browser import Page
 from tests.support.pages import gathered
 
-pytestmark = pytest.mark.skipif(browser() is None, reason="there is no browser: apt-get install chromium")
+pytestmark = pytest.mark.usefixtures("chromium")
 
 
 @pytest.fixture(scope="module")

@@ -46,7 +46,7 @@ def report() -> Report:
 def test_a_page_of_nothing_is_small() -> None:
     page = html_of(store_report(gathered(0)))
     assert len(page) < 150_000
-    assert "There are no epochs yet" in Taken.of(page).text
+    assert "there is no epoch yet." in Taken.of(page).text
 
 
 def test_a_page_of_a_thousand_epochs_of_a_hundred_tasks_is_not_large() -> None:
@@ -137,7 +137,7 @@ def test_the_time_of_an_epoch_is_that_of_its_slowest_task_and_the_rest() -> None
     times = report.epochs[0].times
     assert times is not None
     assert report.epochs[0].duration == pytest.approx(0.21)
-    spent = (times.alignment or 0) + (times.sync or 0) + (times.async_ or 0) + (times.rest or 0)
+    spent = (times.alignment or 0) + (times.sync or 0) + (times.async_ or 0) + (times.other or 0)
     assert spent == pytest.approx(0.21)
 
 
@@ -154,22 +154,26 @@ def test_a_channel_keeps_the_law_or_is_named(
     one = ChannelFacts(ChannelId(TaskId("lines", 0), TaskId(MIDDLE, 0)), sent, received, logged)
     report = store_report(replace(facts, detail=changed(facts.detail, channels=ChannelTable((one,)), policy=policy)))
     assert report.depth is not None
-    assert [edge.kept for edge in report.depth.channels] == [kept]
-    assert [channel.channel for channel in report.depth.uneven] == ["lines/0->counts/0"] * (kept is False)
+    assert [edge.consistent for edge in report.depth.channels] == [kept]
+    inconsistent = [channel.channel for channel in report.depth.inconsistent_channels]
+    assert inconsistent == ["lines/0->counts/0"] * (kept is False)
 
 
 @pytest.mark.parametrize(
     ("verdicts", "restorable", "state", "headline"),
     [
-        ("", (), State.UNKNOWN, "There are no epochs yet"),
-        ("c", (1,), State.WELL, "Epoch 1 can be restored: it is the newest"),
-        ("ccr", (1, 2), State.WELL, "Epoch 2 can be restored; epoch 3 is being taken"),
-        ("cia", (1,), State.ATTENTION, "Epoch 1 can be restored; of the later ones 2 is incomplete, 3 is aborted"),
-        ("cd", (1,), State.WRONG, "Epoch 1 can be restored, a newer one cannot: epoch 2 is damaged"),
-        ("dc", (2,), State.WRONG, "Epoch 2 can be restored; older epoch 1 is damaged"),
-        ("dd", (), State.WRONG, "No epoch can be restored: epochs 1-2 are damaged"),
-        ("i", (), State.WRONG, "No epoch can be restored: none is complete"),
-        ("c", (), State.UNKNOWN, "Of no epoch is it known that it can be restored"),
+        ("", (), State.UNKNOWN, "there is no epoch yet."),
+        ("c", (1,), State.OK, "newest restorable: epoch 1."),
+        ("ccr", (1, 2), State.OK, "newest restorable: epoch 2. Epoch 3 is in progress."),
+        (
+            "cia", (1,), State.OK,
+            "newest restorable: epoch 1. Not restorable: epoch 2 (incomplete), epoch 3 (aborted).",
+        ),
+        ("cd", (1,), State.DAMAGED, "epoch 2. Newest restorable: epoch 1."),
+        ("dc", (2,), State.DAMAGED, "epoch 1. Newest restorable: epoch 2."),
+        ("dd", (), State.DAMAGED, "epochs 1-2. No epoch can be restored."),
+        ("i", (), State.NOT_RESTORABLE, "no epoch is complete."),
+        ("c", (), State.UNKNOWN, "it is not known whether any epoch can be restored."),
     ],
 )
 def test_how_a_store_stands_is_said_first(
@@ -178,8 +182,11 @@ def test_how_a_store_stands_is_said_first(
     words = {one.value[0]: one for one in (Status.COMPLETE, Status.INCOMPLETE, Status.ABORTED, Status.DAMAGED)}
     words["r"] = Status.IN_PROGRESS
     epochs = tuple(EpochReport(i, words[one], (), ()) for i, one in enumerate(verdicts, 1))
-    report = store_report(replace(gathered(0), report=StoreReport(epochs, (), (), restorable)))
-    assert (report.state, report.headline) == (state, headline)
+    checked = replace(gathered(0), quick=False, report=StoreReport(epochs, (), (), restorable))
+    report = store_report(checked)
+    assert (report.state, report.summary) == (state, headline)
+    unread = store_report(replace(checked, quick=True))
+    assert (unread.state is State.UNVERIFIED) == (state is State.OK), "nobody vouches for files that were not read"
 
 
 def test_what_damages_an_epoch_that_was_whole_comes_before_what_was_never_complete() -> None:
@@ -189,13 +196,13 @@ def test_what_damages_an_epoch_that_was_whole_comes_before_what_was_never_comple
     )
     harmless = Finding(Code.UNREFERENCED_FILE, None, None, "b", "no epoch needs it")
     report = store_report(replace(gathered(0), report=StoreReport(epochs, (harmless,), (), ())))
-    assert [trouble.code for trouble in report.troubles] == ["missing-file", "missing-ack", "unreferenced-file"]
+    assert [trouble.code for trouble in report.problems] == ["missing-file", "missing-ack", "unreferenced-file"]
 
 
 def test_what_is_damaged_is_lit_up_in_the_graph() -> None:
     report = store_report(gathered(98, 5))
     assert report.graph is not None
-    assert [(node.id, node.mark) for node in report.graph.nodes] == [
+    assert [(node.id, node.highlight) for node in report.graph.nodes] == [
         ("lines", None), ("counts", "damaged"), ("printed", None),
     ]  # fmt: skip
     page = html_of(report).decode()
@@ -222,6 +229,6 @@ def test_without_a_job_graph_the_channels_tell_the_edges_and_a_cycle_is_drawn() 
     table = ChannelTable((*facts.detail.channels, back))
     report = store_report(replace(facts, topology=None, detail=changed(facts.detail, channels=table)))
     assert report.graph is not None
-    assert sum(link.back for link in report.graph.links) == 1
+    assert sum(link.back_edge for link in report.graph.links) == 1
     assert "does not keep the job graph" in (report.graph.note or "")
     assert 'class="edge back"' in html_of(report).decode()

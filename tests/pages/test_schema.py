@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from abscli.pages.facts import SCHEMA, Report
+from formats.version import FORMAT_VERSION
 from tests.support.schemas import FOLDER
 
 
@@ -18,13 +19,13 @@ def schema() -> dict[str, Any]:
     whole = parts.pop("Report")
     assert root == {"$ref": "#/$defs/Report"}
     whole["properties"]["schema"] = {"const": SCHEMA}
-    whole["properties"]["version"] = {"type": "string", "pattern": "^1\\.[0-9]+$"}
+    whole["properties"]["version"] = {"const": FORMAT_VERSION}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"{SCHEMA}.json",
         "title": SCHEMA,
         "description": "What `abs report -o json` prints, and what stands in its page. null is an unknown fact, sizes "
-        "are bytes, durations seconds, times RFC 3339 in UTC. Minor versions add members.",
+        "are bytes, durations seconds, times RFC 3339 in UTC.",
         **{name: value for name, value in whole.items() if name not in ("title", "description")},
         "$defs": parts,
     }  # fmt: skip

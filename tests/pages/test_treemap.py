@@ -7,11 +7,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from abscli.draw.treemap import Rect, treemap
+from tests.tiers import examples
 
 WHOLE = Rect(3.0, 5.0, 400.0, 300.0)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.lists(st.floats(0.01, 1e6), min_size=1, max_size=40))
 @example([344708.0, 689442.0, 0.03125])
 @example([689447.0625, 0.010000000000000002])

@@ -201,6 +201,7 @@ def test_inputs_follow_from_and_outputs_follow_the_consumers() -> None:
     assert [edge.target for edge in job.outputs["a"]] == ["d", "c"]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("closed", [False, True])
 def test_a_chain_of_100_000_operators_is_no_deep_recursion_and_takes_seconds_at_most(closed: bool) -> None:
     size = 100_000

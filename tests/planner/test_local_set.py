@@ -15,6 +15,7 @@ from abscli.stores.native.text.plan import next_command
 from formats.ids import ChannelId, TaskId
 from formats.job.model import Edge, Kind, Operator, Partition, Topology
 from tests.planner.test_recovery_set import Task, channels_of, job, op, tasks_of, topologies
+from tests.tiers import examples
 
 
 def tasks(found: LocalSet) -> tuple[set[Task], set[Task]]:
@@ -47,7 +48,7 @@ def literally(topology: Topology, lost: set[Task]) -> tuple[set[Task], set[Task]
     return lost - back, back
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(topologies(), st.data())
 def test_it_is_the_closure_over_receivers_of_what_cannot_be_repeated(topology: Topology, data: st.DataObject) -> None:
     lost = data.draw(st.sets(st.sampled_from(tasks_of(topology)), min_size=1, max_size=3))
@@ -92,7 +93,7 @@ RANDOM = job(
 )  # fmt: skip
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(topologies(), st.data())
 def test_a_running_job_restarts_the_least_set_of_lost_tasks_or_everything(
     topology: Topology, data: st.DataObject
@@ -113,7 +114,7 @@ def test_where_more_than_the_lost_would_go_back_the_plan_says_why_everything_doe
     reason = "operator a is marked `deterministic: false`, and b/1 has received from a/0"
     plan = plan_partial(RANDOM, [TaskId("s", 0), TaskId("a", 0), TaskId("b", 0), TaskId("c", 0)], local=True)
     assert plan.untouched == 0
-    assert [(row.operator, row.subtasks, row.why) for row in plan.restart][:3] == [
+    assert [(row.operator, row.subtasks, row.reason) for row in plan.restart][:3] == [
         ("s", "0", "failed"), ("s", "1", f"everything restarts, since {reason}"), ("a", "0", "failed"),
     ]  # fmt: skip
     assert restarting(RANDOM, ("s", 1), ("b", 1), ("c", 1)).everything is None
@@ -132,7 +133,7 @@ def test_at_least_once_a_copy_that_holds_what_a_lost_sender_sent_behind_its_own_
 
 def test_a_plan_is_as_valid_as_of_the_recovery_set() -> None:
     plan = plan_partial(SHUFFLED, [TaskId("b", 1)], local=True)
-    assert [(row.operator, row.subtasks, row.why) for row in plan.restart] == [("b", "1", AGAIN)]
+    assert [(row.operator, row.subtasks, row.reason) for row in plan.restart] == [("b", "1", AGAIN)]
     assert plan.untouched == 7
     assert plan_partial(SHUFFLED, [TaskId("b", 1)]).untouched < 7
 

@@ -15,6 +15,7 @@ from abscli.planner.determinism import replay_deterministic
 from abscli.planner.ranges import Ranges
 from abscli.planner.recovery_set import RecoverySet, recovery_set
 from formats.job.model import ROW_WISE, Edge, Kind, Operator, Partition, Topology
+from tests.tiers import examples
 
 Task = tuple[str, int]
 Channel = tuple[Task, Task, Edge]
@@ -130,21 +131,21 @@ def by_operator(tasks: set[Task]) -> dict[str, Ranges]:
 
 
 @given(topologies())
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_determinism_is_that_of_the_definition_task_by_task(topology: Topology) -> None:
     found = replay_deterministic(Adjacency.of(topology))
     assert {task for task in tasks_of(topology) if task[0] in found} == deterministic_tasks(topology)
 
 
 @given(topologies(), st.data())
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 def test_the_recovery_set_is_the_least_one_that_both_rules_allow(topology: Topology, data: st.DataObject) -> None:
     failed = some_failed(data, topology)
     assert as_tasks(recovery_set(Adjacency.of(topology), by_operator(failed)).subtasks) == literal_set(topology, failed)
 
 
 @given(topologies(operators=3, parallelism=2), st.data())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_no_smaller_set_is_closed_under_the_rules(topology: Topology, data: st.DataObject) -> None:
     failed = some_failed(data, topology)
     channels, deterministic = channels_of(topology), deterministic_tasks(topology)
@@ -159,7 +160,7 @@ def test_no_smaller_set_is_closed_under_the_rules(topology: Topology, data: st.D
 
 
 @given(topologies(), st.data())
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_exactly_the_channels_that_leave_the_set_are_deduplicated(topology: Topology, data: st.DataObject) -> None:
     found = recovery_set(Adjacency.of(topology), by_operator(some_failed(data, topology)))
     chosen = as_tasks(found.subtasks)
@@ -176,7 +177,7 @@ def test_exactly_the_channels_that_leave_the_set_are_deduplicated(topology: Topo
 
 
 @given(topologies(), st.data())
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_the_rows_of_a_set_are_disjoint_and_each_reason_names_a_neighbour(
     topology: Topology, data: st.DataObject
 ) -> None:

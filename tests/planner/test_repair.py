@@ -28,7 +28,7 @@ def part(name: str, **more: object) -> PartFacts:
     facts: dict[str, object] = {
         "epoch": 3, "attempt": 1, "task_name": name, "state": (), "rows": 0, "logs": (), "sent": {}, "received": {},
         "positions": None, "round_robin": {}, "connector": None, "sink": (), "finished": False, "alignment": 0.0,
-        "sync": 0.0, "async_": 0.0,
+        "sync": 0.0, "async_": 0.0, "attempt_id": "",
     }  # fmt: skip
     return PartFacts(**{**header(PartFacts), **facts, **more})  # type: ignore[arg-type]
 

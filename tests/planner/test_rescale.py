@@ -24,7 +24,7 @@ from abscli.stores.native.checks.conservation import check_conservation
 from formats.ids import ChannelId, task_name
 from formats.job.model import Edge, Kind, Operator, Partition, Topology, key_group_range
 from formats.native.facts import FooterFacts, LogFacts, PartFacts, RowGroupFacts, StateFileFacts, header
-from formats.native.state.references import depth, reach, referred
+from formats.native.state.references import depth, reach
 from formats.view import Position, Repeat
 
 GROUPS = 12
@@ -152,7 +152,7 @@ def part(topology: Topology, task: str, **more: object) -> PartFacts:
     values: dict[str, object] = {
         "epoch": 5, "attempt": 1, "task_name": task, "state": (), "rows": 0, "logs": (), "sent": {}, "received": {},
         "positions": None, "round_robin": {}, "connector": None, "sink": (), "finished": False, "alignment": 0.1,
-        "sync": 0.1, "async_": 0.1, **header(PartFacts),
+        "sync": 0.1, "async_": 0.1, "attempt_id": "", **header(PartFacts),
     }  # fmt: skip
     return PartFacts(**{**values, **more})  # type: ignore[arg-type]
 
@@ -214,20 +214,6 @@ def test_tasks_that_are_merged_know_how_many_keys_they_have_and_those_that_are_s
     merged = lift(job(12), job(3), parts(job(12)))["seen"]
     assert [one.rows for one in merged] == [40, 40, 40]
     assert [one.rows for one in lift(job(3), job(12), parts(job(3)))["seen"]] == [None] * 12
-
-
-def test_a_file_of_version_2_0_is_referred_to_whole() -> None:
-    plain = StateFileFacts("f", 10, 10, "0" * 64)
-    file = referred(plain, range(6), range(3, 12))
-    assert file is not None
-    assert (file.key_groups, file.row_groups, file.footer) == ((3, 5), (), None)
-    assert referred(plain, range(6), range(6, 12)) is None
-
-
-def test_facts_that_refer_by_key_group_need_a_newer_reader_and_others_do_not() -> None:
-    made = lift(job(2), job(3), parts(job(2)))
-    assert {one.version for one in made["seen"]} == {"3.0"}
-    assert {one.version for one in made["plain"]} == {"2.1"}
 
 
 def test_an_operator_that_keeps_its_parallelism_keeps_its_parts() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from abscli.planner.succession import Fate, Succession, owns, succession, written
 from formats.job.changes import Changes, Move
 from formats.job.model import Edge, Kind, Operator, Partition, Topology
+from tests.tiers import examples
 
 HASH, FORWARD = Partition.HASH, Partition.FORWARD
 
@@ -34,7 +35,7 @@ def named(operator: Operator, id: str) -> Operator:
 
 
 def fates(change: Succession) -> dict[str, Fate]:
-    return {row.operator: row.fate for row in change.operators}
+    return {row.operator: row.outcome for row in change.operators}
 
 
 def test_a_job_that_has_not_changed_keeps_everything() -> None:
@@ -49,7 +50,7 @@ def test_a_job_that_has_not_changed_keeps_everything() -> None:
 def test_the_lines_to_add_name_the_new_operator_that_fits_best_and_stand_with_those_that_are_there() -> None:
     new = chain(SOURCE, PLAIN, named(SEEN, "done"), named(SEEN, "dd"), SINK)
     change = succession(BEFORE, new, Changes((Move("x", "o"),), ("y",)), {})
-    assert fates(change)["d"] is Fate.UNOWNED
+    assert fates(change)["d"] is Fate.ORPHANED
     assert change.lines == Changes((Move("x", "o"), Move("d", "dd")), ("y",))
     assert written(change.lines) == ["`moved: [{from: x, to: o}, {from: d, to: dd}]`", "`removed: [y]`"]
     assert change.suggestion() == (
@@ -117,7 +118,7 @@ def lines(draw: st.DrawFn, new: Topology) -> Changes:
     return Changes(tuple(moved), tuple(removed))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.data(), graphs, graphs)
 def test_nothing_that_is_owned_is_lost_without_a_word(data: st.DataObject, old: Topology, new: Topology) -> None:
     changes = data.draw(lines(new))
@@ -125,30 +126,30 @@ def test_nothing_that_is_owned_is_lost_without_a_word(data: st.DataObject, old: 
     assert [row.operator for row in change.operators[: len(old.operators)]] == [op.id for op in old.operators]
     after = {op.id: op for op in new.operators}
     for before, row in zip(old.operators, change.operators, strict=False):
-        if row.fate in (Fate.KEPT, Fate.MOVED):
-            assert row.heir is not None
-            heir = after[row.heir]
+        if row.outcome in (Fate.KEPT, Fate.MOVED):
+            assert row.successor is not None
+            heir = after[row.successor]
             assert owns(before) is None or (heir.kind, heir.key) == (before.kind, before.key)
-        elif row.fate is Fate.REMOVED:
+        elif row.outcome is Fate.REMOVED:
             assert changes.heir(before.id) is None
-        elif row.fate is Fate.GONE:
+        elif row.outcome is Fate.DROPPED:
             assert owns(before) is None
         else:
-            assert row.why is not None
+            assert row.reason is not None
     if not change.refused:
         heirs = list(change.heirs.values())
         assert len(set(heirs)) == len(heirs)  # no operator has what two had
-        added = {row.operator for row in change.operators if row.fate is Fate.ADDED}
+        added = {row.operator for row in change.operators if row.outcome is Fate.ADDED}
         assert added | set(heirs) == set(after)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.data(), graphs, graphs)
 def test_the_lines_to_add_explain_all_that_was_not_explained(data: st.DataObject, old: Topology, new: Topology) -> None:
     before = succession(old, new, data.draw(lines(new)), {})
     after = succession(old, new, before.lines, {})
-    assert Fate.UNOWNED not in fates(after).values()
-    assert [row for row in before.refused if row.fate is not Fate.UNOWNED] == list(after.refused)
+    assert Fate.ORPHANED not in fates(after).values()
+    assert [row for row in before.refused if row.outcome is not Fate.ORPHANED] == list(after.refused)
     assert after.lines == before.lines  # and none is asked for twice
 
 

@@ -67,6 +67,7 @@ def names(scopes: list[tuple[str, Topology, Policy, int, int]]) -> list[str]:
     return [f"{name}, {policy}, {records} rows, {crashes} crashes" for name, _, policy, records, crashes in scopes]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("job", "policy", "records", "crashes", "hurried"),
     [(*scope[1:], True) for scope in HURRIED] + [(*scope[1:], False) for scope in ALL],

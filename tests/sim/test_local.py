@@ -27,6 +27,7 @@ from formats.job.model import Topology
 from tests.sim.test_local_faults import FULL, MANY, MIXED, SHUFFLE, SOME, left_out
 from tests.support.schemas import checked
 from tests.support.sim.jobs import CHAIN, PEERS, SHAPES, TWO_TASK_LOOP, graph, model, whole
+from tests.tiers import examples
 
 EXAMPLE = Path(__file__).parents[2] / "abscli" / "examples" / "imports.yaml"
 JOBS = {**SHAPES, "shuffle": SHUFFLE, "one that is not deterministic": MIXED}
@@ -48,6 +49,7 @@ def limits(seed: int) -> Limits:
     )
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("policy", Policy)
 @pytest.mark.parametrize("job", JOBS)
 def test_lost_workers_alone_go_back_and_the_end_is_as_promised(job: str, policy: Policy) -> None:
@@ -55,7 +57,7 @@ def test_lost_workers_alone_go_back_and_the_end_is_as_promised(job: str, policy:
         whole(model(JOBS[job]), policy, limits(seed), seed)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.sampled_from(sorted(JOBS)), st.sampled_from(Policy), st.integers(0, 2**64), st.integers(0, 2**32),
     st.integers(1, 6), st.integers(0, 5),
@@ -107,6 +109,7 @@ SCOPES = [
 """Larger ones: `python -m tests.bench.bench_simulation --local 1000000`."""
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("job", "scope", "policy"), [scope[1:] for scope in SCOPES], ids=[
     f"{name}, {policy}" for name, _, _, policy in SCOPES
 ])  # fmt: skip
@@ -166,6 +169,7 @@ def test_the_command_counts_what_runs_on_workers_came_to(capfd: pytest.CaptureFi
     assert "runs on 2 workers in which" in capfd.readouterr().out
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("job", JOBS)
 def test_every_run_can_be_drawn(job: str) -> None:
     for seed in range(6):

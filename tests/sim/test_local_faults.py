@@ -281,6 +281,7 @@ def plant(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(causal, "Knowledge", fault.fault)
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
 def test_a_planted_fault_is_found(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(fault, monkeypatch)
@@ -288,6 +289,7 @@ def test_a_planted_fault_is_found(fault: Fault, monkeypatch: pytest.MonkeyPatch)
     assert any(run(job, fault.policy, fault.limits, seed).rule is not None for seed in range(MOST))
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
 def test_without_it_nothing_is_found(fault: Fault) -> None:
     for seed in range(20):

@@ -490,12 +490,14 @@ def test_a_planted_fault_is_found(fault: Fault, monkeypatch: pytest.MonkeyPatch)
     pytest.fail(f"{fault}: found {sorted(set(seen))}, not {fault.found!r}")
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
 def test_without_it_nothing_is_found(fault: Fault) -> None:
     for seed in range(25):
         assert run(model(fault.job), fault.policy, fault.limits, seed).message is None
 
 
+@pytest.mark.integration
 def test_d3_a_loop_that_starves_a_barrier_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     busy = model(SELF_LOOP, records=3, rounds=1_500)
     found = {run(busy, Policy.ALIGNED, Limits(epochs=1), seed).rule for seed in range(6)}

@@ -25,6 +25,7 @@ from abscli.sim.chandy_lamport.runs import explore, run
 from abscli.sim.chandy_lamport.systems import CROSSING, PIPES, PLACES, TOKEN, single_token, token_on_its_way
 from abscli.sim.properties import Violation
 from abscli.text.spacetime import spacetime_text
+from tests.tiers import examples
 
 DATA = Path(__file__).parents[1] / "data" / "spacetime"
 
@@ -218,7 +219,7 @@ def systems(draw: st.DrawFn) -> System:
     return System.of_rules(dict.fromkeys(names, 0), pipes, rules)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(systems(), st.integers(0, 2**32), st.integers(1, 4), st.integers(1, 3))
 def test_snapshots_of_any_system_are_consistent_and_end(system: System, seed: int, epochs: int, at_once: int) -> None:
     ran = run(system, Scope(epochs, at_once), seed)
@@ -435,7 +436,7 @@ def test_the_snapshot_that_finds_the_token_on_its_way_is_drawn(form: str, reques
     assert text == golden.read_text(encoding="utf-8")
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(systems(), st.integers(0, 2**32))
 def test_any_run_can_be_drawn(system: System, seed: int) -> None:
     scope = Scope(snapshots=3)

@@ -138,6 +138,7 @@ def test_the_short_trace_breaks_the_same_rule_and_no_step_can_be_spared(monkeypa
         assert play(World(short, Policy.ALIGNED, limits), fewer).rule is None
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_run_can_be_drawn(shape: str) -> None:
     for seed in range(12):
@@ -180,9 +181,10 @@ WHOLE = [
     ("nested loops", Policy.AT_LEAST_ONCE, 1),
     ("loop with two entries", Policy.ALIGNED, 1),
 ]
-"""Scopes that are searched whole in about a minute; `tests/bench/bench_simulation.py --worlds N` goes further."""
+"""Scopes that are searched whole in about a minute; `tests/bench/bench_simulation.py --max-states N` goes further."""
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("shape", "policy", "records"), WHOLE)
 def test_every_interleaving_with_a_crash_anywhere_keeps_all_properties(
     shape: str, policy: Policy, records: int
@@ -193,6 +195,7 @@ def test_every_interleaving_with_a_crash_anywhere_keeps_all_properties(
     assert found.ends > 50
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("policy", Policy)
 @pytest.mark.parametrize("shape", ["peers in a self-loop", "nested loops", "loop with two entries"])
 def test_a_part_of_a_larger_scope_keeps_all_properties(shape: str, policy: Policy) -> None:
@@ -259,12 +262,12 @@ def test_the_command_searches(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     header, *rows = map(json.loads, done.stdout.splitlines())
     assert header["violation"] is None
-    assert [(row["policy"], row["anywhere"]) for row in rows] == [(policy.value, "full") for policy in Policy]
-    assert all(row["whole"] and row["ends"] for row in rows)
+    assert [(row["policy"], row["failure_kind"]) for row in rows] == [(policy.value, "full") for policy in Policy]
+    assert all(row["complete"] and row["final_states"] for row in rows)
 
 
 def test_a_violation_of_a_search_is_shortened_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "ProcessPoolExecutor", Here)
+    monkeypatch.setattr(report, "process_pool", Here)
     monkeypatch.setattr(sim_task, "Task", LogsNothing)
     found = every_interleaving(model(SMALL["self-loop"], 2, rounds=1), [Policy.ALIGNED], Failures.NONE, 10_000, quiet)
     assert found.finding is not None

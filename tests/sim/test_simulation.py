@@ -15,6 +15,7 @@ from abscli.sim.scheduler import Outcome, run
 from abscli.sim.world import Limits
 from formats.job.model import Topology
 from tests.support.sim.jobs import NARROW_CHAIN, REPLAYABLE, SHAPES, TWO_TASK_LOOP, model, whole
+from tests.tiers import examples
 
 
 def limits(seed: int) -> Limits:
@@ -30,6 +31,7 @@ def limits(seed: int) -> Limits:
     )
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("policy", Policy)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_cut_is_consistent_and_the_end_is_as_promised(shape: str, policy: Policy) -> None:
@@ -37,7 +39,7 @@ def test_every_cut_is_consistent_and_the_end_is_as_promised(shape: str, policy: 
         whole(model(SHAPES[shape]), policy, limits(seed), seed)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.sampled_from(sorted(SHAPES)), st.sampled_from(Policy), st.integers(0, 2**64), st.integers(0, 2**32),
     st.integers(1, 6), st.integers(0, 5),

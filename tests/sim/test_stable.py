@@ -24,6 +24,7 @@ from abscli.sim.chandy_lamport.stable import (
     wait_cycle,
 )
 from abscli.sim.chandy_lamport.systems import CROSSING, PLACES, TOKEN
+from tests.tiers import examples
 
 PAIR = {"a": "b", "b": "a"}
 RING = {"a": "b", "b": "c", "c": "a"}
@@ -53,6 +54,7 @@ CASES: dict[str, tuple[System, Property, Scope]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", CASES)
 def test_in_all_that_can_happen_a_snapshot_tells_the_truth_about_a_stable_property(name: str) -> None:
     system, holds, scope = CASES[name]
@@ -77,7 +79,7 @@ def computations(draw: st.DrawFn) -> System:
     return diffusing({name: sorted(others) for name, others in graph.items()}, draw(st.sampled_from(names)), sends)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(computations(), st.integers(0, 2**32), st.integers(1, 3))
 def test_termination_is_found_when_it_is_there_and_only_then(system: System, seed: int, at_once: int) -> None:
     ran = run(system, Scope(snapshots=6, at_once=at_once), seed)
@@ -86,7 +88,7 @@ def test_termination_is_found_when_it_is_there_and_only_then(system: System, see
         is_safe(system, terminated, made)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(computations(), st.integers(0, 2**32))
 def test_snapshots_taken_one_after_the_other_find_the_termination(system: System, seed: int) -> None:
     """Every diffusing computation ends: its messages are counted."""
@@ -154,7 +156,7 @@ def lenders(draw: st.DrawFn) -> System:
     return lending(wants, draw(st.integers(1, 3)))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(lenders(), st.integers(0, 2**32), st.integers(1, 3))
 def test_deadlock_is_found_when_it_is_there_and_only_then(system: System, seed: int, at_once: int) -> None:
     ran = run(system, Scope(snapshots=6, at_once=at_once), seed)

@@ -152,12 +152,14 @@ def kinds_without(actions: tuple[type, ...], left_out: tuple[type, ...]) -> tupl
     return tuple(kind for kind in actions if kind not in left_out)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("table", TABLES)
 def test_every_transition_seen_is_in_the_table(table: str, seen: Seen) -> None:
     strange = [change for change in seen[table] if not any(is_row(row, change) for row in TABLES[table])]
     assert not strange, "\n".join(map(str, sorted(strange, key=str)))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("table", TABLES)
 def test_every_transition_of_the_table_is_seen(table: str, seen: Seen) -> None:
     missing = []

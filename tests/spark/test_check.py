@@ -24,10 +24,11 @@ def check(path: Path, *, quick: bool = False) -> StoreReport:
     return check_spark(gather(Checkpoint(LocalStorage(path)), quick=quick))
 
 
+@pytest.mark.sample(30)
 @pytest.mark.parametrize("quick", [False, True], ids=["whole", "quick"])
 @pytest.mark.parametrize("case", [case for case in CASES if not case.damaged], ids=str)
-def test_a_healthy_or_killed_checkpoint_is_clean(case: Case, quick: bool, tmp_path: Path) -> None:
-    path = unpack(case, tmp_path)
+def test_a_healthy_or_killed_checkpoint_is_clean(case: Case, quick: bool) -> None:
+    path = unpack(case)
     report = check(path, quick=quick)
     assert [finding for finding in report.all_findings if finding.code not in HARMLESS] == []
     assert report.latest_restorable == SparkStore(LocalStorage(path)).latest()
@@ -236,8 +237,8 @@ def test_a_lost_schema_leaves_the_places_of_keys_unchecked(tmp_path: Path) -> No
     assert {Code.MISPLACED_KEY, Code.ROW_MISMATCH} <= set(report.epochs[-1].unchecked)
 
 
-def test_a_checkpoint_that_was_moved_names_paths_that_no_longer_hold(tmp_path: Path) -> None:
-    report = check(unpack(Case.of("tws_row"), tmp_path))
+def test_a_checkpoint_that_was_moved_names_paths_that_no_longer_hold() -> None:
+    report = check(unpack(Case.of("tws_row")))
     assert [finding.code for finding in report.findings] == [Code.STALE_PATH]
     assert not report.damaged
 
@@ -270,11 +271,9 @@ def test_purged_state_is_not_damage_and_cannot_be_gone_back_to(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("name", "restorable"), [("purged_v2", (10, 11)), ("purged_rocks", (10, 11))])
-def test_what_spark_itself_purged_leaves_a_healthy_checkpoint(
-    name: str, restorable: tuple[int, ...], tmp_path: Path
-) -> None:
+def test_what_spark_itself_purged_leaves_a_healthy_checkpoint(name: str, restorable: tuple[int, ...]) -> None:
     """Unique ids of purged commits come from lineages; the oldest batch has no offsets before it to start with."""
-    store = SparkStore(LocalStorage(unpack(Case.of(name), tmp_path)))
+    store = SparkStore(LocalStorage(unpack(Case.of(name))))
     report = check_spark(gather(store.checkpoint))
     assert not report.damaged
     assert report.restorable == restorable
@@ -357,9 +356,7 @@ def test_what_a_snapshot_that_does_not_read_may_need_is_not_called_superfluous(t
     assert not [finding for finding in report.findings if "SSTs" in (finding.path or "")]
 
 
-def test_a_checkpoint_is_where_it_is_whatever_way_leads_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_is_where_it_is_whatever_way_leads_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Metadata names schemas by absolute paths: a relative path, or one over a link, may be of the same place."""
     root = copy_of("tws_row", tmp_path, sidecars=False)
     metadata = next(root.glob("state/0/_metadata/v2/0"))

@@ -106,6 +106,7 @@ def test_every_damage_has_an_expectation() -> None:
     assert FOUND.keys() | CLEAN.keys() == DAMAGES.keys()
 
 
+@pytest.mark.sample(20)
 @pytest.mark.parametrize("name", FOUND)
 def test_logs_that_contradict_each_other_are_named(name: str, words: Path) -> None:
     code, path, batches, newest = FOUND[name]
@@ -133,6 +134,7 @@ def plannable(root: Path, report: StoreReport) -> tuple[int, ...]:
     return tuple(epoch for epoch, answer in answers.items() if not isinstance(answer, NoPlan))
 
 
+@pytest.mark.sample(15)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_plan_is_made_for_just_the_batches_that_are_called_restorable(case: Case, tmp_path: Path) -> None:
     root = copy_of(case.name, tmp_path)
@@ -141,6 +143,7 @@ def test_a_plan_is_made_for_just_the_batches_that_are_called_restorable(case: Ca
     assert set(plannable(root, report)) == {*report.restorable, *more}
 
 
+@pytest.mark.sample(15)
 @pytest.mark.parametrize("name", DAMAGES)
 def test_so_it_is_whatever_is_damaged_and_one_batch_is_judged_as_in_the_whole(name: str, words: Path) -> None:
     DAMAGES[name](words)
@@ -156,6 +159,7 @@ def judged(root: Path, batch: int | None) -> Checked:
     return check(LocalStorage(root), batch, quick=False, progress=lambda *_: None)
 
 
+@pytest.mark.sample(15)
 @pytest.mark.parametrize("name", [name for name, (_, _, _, newest) in FOUND.items() if newest >= 0])
 def test_a_copy_is_whole_whatever_it_was_made_of(
     name: str, words: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -164,7 +164,7 @@ def test_what_the_query_has_to_do_is_told(tmp_path: Path, capsys: pytest.Capture
     assert "Put back" not in text
     code, out, _ = run_command("plan-recovery", capsys, root, "--name-source", "0=lines", "-o", "json")
     body = checked(out)["body"]
-    assert body["names"] == [{"source": "0", "name": "lines"}]
-    assert {file["path"]: file["source"] for file in body["put_back"]}["sources/lines/0"] == "sources/0/0"
+    assert body["renamed_sources"] == [{"source": "0", "name": "lines"}]
+    assert {file["path"]: file["source"] for file in body["restored_files"]}["sources/lines/0"] == "sources/0/0"
     head = json.loads(next(f["text"] for f in body["write"] if f["path"] == "offsets/6").split("\n")[1])
     assert head["sourceMetadataInfo"] == {}

@@ -60,15 +60,15 @@ def test_swapped_folders_are_put_back_and_nothing_is_given_up(name: str, sidecar
     root = copy_of(name, tmp_path, sidecars=sidecars)
     healthy = planned(root)
     before = rows(root, healthy.body.batch)
-    assert healthy.body.put_back == ()
+    assert healthy.body.restored_files == ()
     exchange(root / "state/0/0", root / "state/0/1")
     plan = planned(root)
     assert plan.body.batch == healthy.body.batch
-    assert plan.body.put_back
+    assert plan.body.restored_files
     check_plan(plan, store_at(root))
     restore(plan, store_at(root), str(tmp_path / "copy"))
     assert rows(tmp_path / "copy", plan.body.batch) == before
-    assert planned(tmp_path / "copy").body.put_back == ()
+    assert planned(tmp_path / "copy").body.restored_files == ()
     assert "Put back where it belongs" in plan_text(plan)
 
 
@@ -86,10 +86,10 @@ def test_swapped_files_of_one_version_are_put_back(name: str, tmp_path: Path) ->
         exchange(path, root / "state/0/1" / path.name)
     plan = planned(root)
     assert plan.body.batch == healthy.body.batch
-    assert {file.why.partition(" ")[0] for file in plan.body.put_back} <= {"Spark's", "the"}
+    assert {file.reason.partition(" ")[0] for file in plan.body.restored_files} <= {"Spark's", "the"}
     restore(plan, store_at(root), str(tmp_path / "copy"))
     assert rows(tmp_path / "copy", plan.body.batch) == before
-    (root / plan.body.put_back[0].source).write_bytes(b"else")
+    (root / plan.body.restored_files[0].source).write_bytes(b"else")
     with pytest.raises(StalePlan):
         check_plan(plan, store_at(root))
 
@@ -100,7 +100,7 @@ def test_a_file_that_was_copied_over_another_is_not_taken_for_it(tmp_path: Path)
     newest = planned(root).body.batch
     shutil.copyfile(root / f"state/0/0/{newest + 1}.delta", root / f"state/0/1/{newest + 1}.delta")
     plan = planned(root)
-    assert (plan.body.batch, plan.body.put_back) == (newest - 1, ())
+    assert (plan.body.batch, plan.body.restored_files) == (newest - 1, ())
 
 
 def test_what_does_not_help_is_left_as_it_is(tmp_path: Path) -> None:
@@ -108,8 +108,8 @@ def test_what_does_not_help_is_left_as_it_is(tmp_path: Path) -> None:
     root = copy_of("wc_hdfs", tmp_path, sidecars=False)
     newest = planned(root).body.batch
     exchange(*(root / f"state/0/{partition}/{newest + 1}.delta" for partition in "01"))
-    assert planned(root, newest - 1).body.put_back == ()
-    assert len(planned(root, newest).body.put_back) == 2
+    assert planned(root, newest - 1).body.restored_files == ()
+    assert len(planned(root, newest).body.restored_files) == 2
 
 
 @pytest.mark.parametrize("damage", ["of the other partition", "a bit"])
@@ -227,4 +227,4 @@ def test_without_the_name_of_its_operator_state_that_is_whole_is_not_called_misp
     assert planned(root).body.batch == newest
     if name == "wc_hdfs":
         exchange(root / "state/0/0", root / "state/0/1")
-        assert len(planned(root).body.put_back) > newest
+        assert len(planned(root).body.restored_files) > newest

@@ -75,8 +75,8 @@ def test_the_newest_exact_batch_is_planned_for_and_why_not_a_newer_one(tmp_path:
     ((newer),) = plan["skipped"]
     assert newer["batch"] == 6
     assert "partition 0/1 state/0/1/7.delta: 5 of its 5 keys belong elsewhere" in newer["reason"]
-    assert plan["again"] == [{"batch": 6, "committed": True}]
-    assert {left["why"] for left in plan["left"]} == {
+    assert plan["replayed"] == [{"batch": 6, "committed": True}]
+    assert {left["reason"] for left in plan["excluded"]} == {
         "of later batches", "of earlier batches, whose state is not copied", "seen by a source after the batch",
         "state that the batch does without",
     }  # fmt: skip
@@ -99,7 +99,7 @@ def test_a_batch_in_flight_is_dropped_or_kept_with_its_input(name: str, tmp_path
     assert plan["skipped"] == [{"batch": 3, "reason": "it was in flight and never committed"}]
     assert not (tmp_path / "dropped/offsets/3").exists()
     plan = restored(told, root, tmp_path / "kept", "--keep-in-flight")
-    assert plan["next_as_before"] is True
+    assert plan["next_batch_unchanged"] is True
     assert (tmp_path / "kept/offsets/3").read_bytes() == (root / "offsets/3").read_bytes()
     assert (tmp_path / "kept/sources/0/3").exists()
     assert not [path for path in contents(tmp_path / "kept") if "/4." in path and path.startswith("state")]
@@ -120,7 +120,7 @@ def test_names_that_are_not_utf_8_do_not_get_in_the_way(tmp_path: Path, told: An
     root = copy_of("wc_hdfs", tmp_path)
     (root / os.fsdecode(b"state/0/0/\xff\xfe.delta")).write_bytes(b"?")
     plan = restored(told, root, tmp_path / "copy")
-    assert "state/0/0/\\udcff\\udcfe.delta" in [path for left in plan["left"] for path in left["paths"]]
+    assert "state/0/0/\\udcff\\udcfe.delta" in [path for left in plan["excluded"] for path in left["paths"]]
     named = root.rename(tmp_path / os.fsdecode(b"\xff"))
     code, error = told("plan-recovery", named)
     assert (code, error["name"]) == (2, "invalid-file")
@@ -154,7 +154,7 @@ def test_inputs_that_have_moved_are_named_anew(tmp_path: Path, told: Any) -> Non
     root = copy_of("file_compact", tmp_path)
     code, plan = told("plan-recovery", root)
     ((place),) = plan["body"]["inputs"]
-    assert (code, place["here"]) == (0, False)
+    assert (code, place["exists"]) == (0, False)
     old = place["folder"].removeprefix("file://")
     assert told("plan-recovery", root, "--path-map", "relative=/x")[0] == 2
     code, error = told("plan-recovery", root, "--path-map", "/elsewhere=/x")
@@ -165,7 +165,7 @@ def test_inputs_that_have_moved_are_named_anew(tmp_path: Path, told: Any) -> Non
     assert not any(old.encode() in data for data in said.values())
     assert b"file:///new/in%20put/" in b"".join(said.values())
     assert not any("crc" in path and path.replace(".crc", "").replace("/.", "/") in said for path in said)
-    assert {file["why"] for file in plan["write"]} == {"names inputs that have moved"}
+    assert {file["reason"] for file in plan["write"]} == {"names inputs that have moved"}
 
 
 def test_schemas_are_named_where_they_are(tmp_path: Path, told: Any) -> None:
@@ -419,7 +419,7 @@ def test_plan_and_result_are_told_in_words(width: int, tmp_path: Path, capsys: p
     said = " ".join(out.split())
     assert "Batch 6 ran to the end: the sink has them" in said
     assert "has to forget those above 5 first, or it loses rows" in said
-    assert "next: abs restore plan.json --to NEW_CHECKPOINT" in said
+    assert "Next: abs restore plan.json --to NEW_CHECKPOINT" in said
     assert max(map(len, out.splitlines())) <= max(width, 100)
     assert main(["restore", "plan.json", "--to", "copy"]) == 0
     assert "checked: batch 5 can be restored" in capsys.readouterr().out
@@ -429,4 +429,4 @@ def test_ndjson_is_a_header_and_an_item_a_line(tmp_path: Path, capsys: pytest.Ca
     assert main(["plan-recovery", str(copy_of("killed_partial_state", tmp_path)), "-o", "ndjson"]) == 0
     header, *items = map(json.loads, capsys.readouterr().out.splitlines())
     assert (header["schema"], header["body"]["batch"]) == ("abs.plan", 2)
-    assert {"newer", "again", "input", "file", "left"} == {item["type"] for item in items}
+    assert {"newer", "replayed", "input", "file", "excluded"} == {item["type"] for item in items}

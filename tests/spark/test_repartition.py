@@ -63,8 +63,8 @@ def test_a_copy_of_before_has_the_old_number_of_partitions(
     repartition(session, tmp_path / "checkpoint")
     assert verdicts(tmp_path / "checkpoint", capsys) == (["complete"] * (FILES + 1), list(range(FILES + 1)))
     body = restored(tmp_path / "checkpoint", tmp_path / "copy", capsys, at=f"@{FILES - 2}")
-    assert body["undone"] == [{"batch": FILES, "from": 3, "to": 5}]
-    assert [one["batch"] for one in body["again"]] == [FILES - 1], "no sink has seen the repartition"
+    assert body["reverted_repartitions"] == [{"batch": FILES, "from": 3, "to": 5}]
+    assert [one["batch"] for one in body["replayed"]] == [FILES - 1], "no sink has seen the repartition"
     _, out, _ = run_command("plan-recovery", capsys, f"{tmp_path / 'checkpoint'}@{FILES - 2}")
     assert f"batch {FILES}: it had repartitioned state from 3 to 5 partitions" in " ".join(out.split())
     add_files(tmp_path / "input", range(FILES, FILES + 1))
@@ -88,7 +88,7 @@ def test_one_that_did_not_end_is_left_behind_and_never_kept_in_flight(
     assert (code, error["path"]) == (4, f"offsets/{FILES}")
     assert f"batch {FILES} only repartitions state, from 3 to 5 partitions" in error["message"]
     body = restored(tmp_path / "checkpoint", tmp_path / "copy", capsys)
-    assert (body["batch"], body["again"]) == (FILES - 1, [])
+    assert (body["batch"], body["replayed"]) == (FILES - 1, [])
     assert go_on(session, tmp_path / "input", tmp_path / "copy") == counts(tmp_path / "input")
 
 
@@ -105,11 +105,12 @@ def test_batches_given_up_for_it_are_not_gone_back_to_and_the_copy_starts_where_
     with pytest.raises(Exception, match="assertion failed"):
         go_on(session, tmp_path / "input", Path(shutil.copytree(tmp_path / "checkpoint", tmp_path / "own")))
     body = restored(tmp_path / "checkpoint", tmp_path / "copy", capsys)
-    assert (body["batch"], body["undone"]) == (4, [])
+    assert (body["batch"], body["reverted_repartitions"]) == (4, [])
     assert {"offsets/3", "commits/3"} == {file["path"] for file in body["write"]}
     assert go_on(session, tmp_path / "input", tmp_path / "copy") == counts(tmp_path / "input")
     body = restored(tmp_path / "checkpoint", tmp_path / "back", capsys, at="@2")
-    assert (body["again"], [one["batch"] for one in body["undone"]]) == ([{"batch": 3, "committed": False}], [4])
+    assert body["replayed"] == [{"batch": 3, "committed": False}]
+    assert [one["batch"] for one in body["reverted_repartitions"]] == [4]
     assert go_on(session, tmp_path / "input", tmp_path / "back") == counts(tmp_path / "input")
     code, _, err = run_command("plan-recovery", capsys, f"{tmp_path / 'checkpoint'}@3")
     assert (code, "given up" in err) == (4, True)
@@ -124,7 +125,7 @@ def test_a_repartition_numbers_column_families_anew_and_is_gone_back_across(
     assert verdicts(root, capsys) == ([*["complete"] * 3, "aborted", "complete"], [0, 1, 2, 4])
     for at, undone in ((1, [(4, 3, 5)]), (2, [(4, 3, 5)]), (4, [])):
         body = restored(root, tmp_path / f"copy-{at}", capsys, at=f"@{at}")
-        assert [(one["batch"], one["from"], one["to"]) for one in body["undone"]] == undone
+        assert [(one["batch"], one["from"], one["to"]) for one in body["reverted_repartitions"]] == undone
         rows = [result_of("state", capsys, f"{one}@{at}", "0", "--state", "l", "--limit", "1000")["rows"]
                 for one in (root, tmp_path / f"copy-{at}")]  # fmt: skip
         assert rows[0] == rows[1]
@@ -165,7 +166,7 @@ def test_a_watermark_that_moved_with_the_last_batch_is_no_contradiction(
         (tmp_path / f"checkpoint/commits/{lost}").unlink()
     body = restored(tmp_path / "checkpoint", tmp_path / "copy", capsys, at=f"@{FILES - 1}")
     assert (tmp_path / f"copy/commits/{FILES - 1}").read_bytes() == commit
-    assert [one["batch"] for one in body["undone"]] == [FILES]
+    assert [one["batch"] for one in body["reverted_repartitions"]] == [FILES]
     add_times(tmp_path / "input", FILES)
     rest = go_on_with_windows(session, tmp_path / "input", tmp_path / "copy")
     shutil.rmtree(tmp_path / "anew", ignore_errors=True)
@@ -180,6 +181,7 @@ def same_counts(session: Any, source: Path, checkpoint: Path) -> None:
     assert go_on(session, source, checkpoint) == counts(source)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.minutes
 @pytest.mark.parametrize("conf", ["rocks", "ids"])
 def test_a_query_that_was_repartitioned_twice_goes_on_from_any_of_its_batches(
@@ -198,7 +200,7 @@ def test_a_query_that_was_repartitioned_twice_goes_on_from_any_of_its_batches(
     undone = {1: [(2, 3, 5), (5, 5, 2)], 2: [(5, 5, 2)], 3: [(5, 5, 2)], 5: []}
     for at, moves in undone.items():
         body = restored(own, tmp_path / f"copy-{at}", capsys, at=f"@{at}")
-        assert [(one["batch"], one["from"], one["to"]) for one in body["undone"]] == moves
+        assert [(one["batch"], one["from"], one["to"]) for one in body["reverted_repartitions"]] == moves
         same_counts(session, source, Path(shutil.copytree(tmp_path / f"copy-{at}", tmp_path / f"on-{at}")))
     between = tmp_path / "copy-3"
     repartition(session, between, 4)
@@ -209,6 +211,6 @@ def test_a_query_that_was_repartitioned_twice_goes_on_from_any_of_its_batches(
     assert verdicts(between, capsys)[1][-3:] == [4, 5, 6]
     for at, moves in {5: [(6, 6, 3)], 4: [(5, 4, 6), (6, 6, 3)], 3: [(4, 5, 4), (5, 4, 6), (6, 6, 3)]}.items():
         body = restored(between, tmp_path / f"again-{at}", capsys, at=f"@{at}")
-        assert [(one["batch"], one["from"], one["to"]) for one in body["undone"]] == moves
+        assert [(one["batch"], one["from"], one["to"]) for one in body["reverted_repartitions"]] == moves
         same_counts(session, source, tmp_path / f"again-{at}")
     same_counts(session, source, between)

@@ -92,7 +92,7 @@ def test_swapped_partitions_and_a_snapshot_that_is_gone(made: Any, own: Any, goe
     old = original(home)
     plan = goes_on("hdfs", home, home / "moved input", "--path-map", f"{old}={home / 'moved input'}")
     assert plan["batch"] == FILES - 1
-    assert {file["path"] for file in plan["put_back"]} == {"state/0/0/6.delta", "state/0/1/6.delta"}
+    assert {file["path"] for file in plan["restored_files"]} == {"state/0/0/6.delta", "state/0/1/6.delta"}
 
 
 def test_folders_of_format_2_are_swapped_and_some_commits_lost(made: Any, own: Any, goes_on: Any) -> None:
@@ -150,7 +150,7 @@ def test_a_query_that_was_killed(options: list[str], session: Any, tmp_path: Pat
     shutil.copytree(killed_once / "input", home / "input")
     map_ = ["--path-map", f"{killed_once / 'input'}={home / 'input'}"]
     plan = goes_on("changelog", home, home / "input", *map_, *options)
-    assert (plan["batch"], plan["again"]) == (2, [{"batch": 3, "committed": False}])
+    assert (plan["batch"], plan["replayed"]) == (2, [{"batch": 3, "committed": False}])
 
 
 @pytest.fixture(scope="module")

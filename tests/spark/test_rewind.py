@@ -15,7 +15,7 @@ from abscli.engine.errors import EngineError
 from abscli.report.findings import Code
 from abscli.stores.spark.diff import Refusal, diff_conf, diff_schemas
 from abscli.stores.spark.reader import deep_check, spark_rows
-from abscli.stores.spark.relocate import input_uri, move_source_log, renewed, uri
+from abscli.stores.spark.relocate import input_uri, move_metadata, move_source_log, renewed, uri
 from abscli.stores.spark.rewind import Rewind, rewind
 from abscli.stores.spark.verdict import check_spark
 from formats.errors import NoRecovery
@@ -87,8 +87,8 @@ def test_a_copy_rewound_is_whole_and_ends_with_the_batch(name: str, tmp_path: Pa
         assert state(to, 2) == state(root, 2)
 
 
-def test_what_the_sink_will_see_again_is_said(tmp_path: Path) -> None:
-    root = unpack(Case.of("killed_partial_state"), tmp_path)
+def test_what_the_sink_will_see_again_is_said() -> None:
+    root = unpack(Case.of("killed_partial_state"))
     made = plan(root, 1)
     assert made.replay == ((2, True), (3, False))
     assert ("offsets/3", "of later batches") in made.drop
@@ -134,8 +134,8 @@ def test_entries_that_only_a_later_compaction_holds_are_files_again(tmp_path: Pa
     assert written(made) == {f"sources/0/{number}": gone[number] for number in (0, 1)}
 
 
-def test_inputs_that_were_moved_are_named_anew(tmp_path: Path) -> None:
-    data = (unpack(Case.of("file_compact"), tmp_path) / "sources/0/3.compact").read_bytes()
+def test_inputs_that_were_moved_are_named_anew() -> None:
+    data = (unpack(Case.of("file_compact")) / "sources/0/3.compact").read_bytes()
     old = json.loads(data.split(b"\n")[1])["path"].rpartition("/")[0]
     moved, changed = move_source_log(data, "x", old, "file:///new/place")
     assert changed == 4
@@ -145,9 +145,9 @@ def test_inputs_that_were_moved_are_named_anew(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "batch"), [("wc_hdfs", 99), ("killed_partial_state", 3)])
-def test_a_batch_that_cannot_be_gone_back_to_is_refused(name: str, batch: int, tmp_path: Path) -> None:
+def test_a_batch_that_cannot_be_gone_back_to_is_refused(name: str, batch: int) -> None:
     with pytest.raises(NoRecovery):
-        plan(unpack(Case.of(name), tmp_path), batch)
+        plan(unpack(Case.of(name)), batch)
 
 
 def test_a_batch_whose_offsets_cannot_be_read_is_refused_by_name(tmp_path: Path) -> None:
@@ -218,18 +218,17 @@ def session(spark: Any) -> Iterator[Any]:
         session.conf.unset(key)
 
 
-def test_settings_that_differ_are_named(tmp_path: Path) -> None:
-    store = SparkStore(LocalStorage(unpack(Case.of("wc_hdfs"), tmp_path)))
+def test_settings_that_differ_are_named() -> None:
+    store = SparkStore(LocalStorage(unpack(Case.of("wc_hdfs"))))
     one, two = (store.checkpoint.offsets(batch) for batch in (1, 4))
     assert diff_conf(one, two) == []
-    other = SparkStore(LocalStorage(unpack(Case.of("wc_rocks"), tmp_path))).checkpoint.offsets(1)
+    other = SparkStore(LocalStorage(unpack(Case.of("wc_rocks")))).checkpoint.offsets(1)
     assert [name.rpartition(".")[2] for name, _, _ in diff_conf(one, other)] == ["codec", "providerClass"]
 
 
-def test_a_schema_that_spark_would_refuse_is_told_from_one_that_it_takes(tmp_path: Path) -> None:
+def test_a_schema_that_spark_would_refuse_is_told_from_one_that_it_takes() -> None:
     words, ids, types = (
-        SparkStore(LocalStorage(unpack(Case.of(name), tmp_path))).families(1)
-        for name in ("wc_hdfs", "ids_v2", "types")
+        SparkStore(LocalStorage(unpack(Case.of(name)))).families(1) for name in ("wc_hdfs", "ids_v2", "types")
     )
     assert list(diff_schemas(words, words)) == []
     assert [change.refused for change in diff_schemas(words, ids)] == [Refusal.KEY]
@@ -237,9 +236,9 @@ def test_a_schema_that_spark_would_refuse_is_told_from_one_that_it_takes(tmp_pat
     assert [change.refused for change in diff_schemas(types, words)] == [Refusal.KEY]
 
 
-def test_sparks_own_reader_is_asked_with_the_checkpoints_settings(session: Any, tmp_path: Path) -> None:
+def test_sparks_own_reader_is_asked_with_the_checkpoints_settings(session: Any) -> None:
     for name in ("wc_rocks_v2", "wc_hdfs", "ids_v2"):  # one after the other: formats 2 and 1 need other settings
-        store = SparkStore(LocalStorage(unpack(Case.of(name), tmp_path)))
+        store = SparkStore(LocalStorage(unpack(Case.of(name))))
         assert deep_check(session.sparkContext, store, 2) == []
         family = store.families(2)[0]
         read = sum(batch.num_rows for batch in spark_rows(session.sparkContext, store, 2, family))
@@ -263,3 +262,11 @@ def test_what_spark_refuses_is_one_line(session: Any, tmp_path: Path) -> None:
         list(spark_rows(session.sparkContext, store, 6, store.families(6)[0]))
     assert "\n" not in str(caught.value)
     assert [finding.code for finding in deep_check(session.sparkContext, store, 6)] == [Code.UNREADABLE]
+
+
+@pytest.mark.parametrize(
+    "stores", ['"a"', "{}", "3", '["a"]', "[[]]", "[null]", '[{"stateSchemaFilePaths": "a"}]',
+               '[{"stateSchemaFilePaths": [null, 3, {}]}]'],
+)  # fmt: skip
+def test_metadata_of_another_shape_than_spark_writes_names_no_schema(stores: str) -> None:
+    assert move_metadata(f'v2\n{{"stateStoreInfo": {stores}}}'.encode(), "state/0/_metadata/v2/0", "copy") is None

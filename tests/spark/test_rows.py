@@ -21,6 +21,7 @@ from formats.spark.state.rules import Coding, Rule
 from formats.spark.state.schema import StateSchema
 from formats.spark.state.types import Field, Type, arrow_type, struct, struct_of
 from formats.spark.state.unsafe_row import Rows
+from tests.tiers import examples
 
 WIDE = Type("decimal", precision=38, scale=2)
 NARROW = Type("decimal", precision=12, scale=3)
@@ -140,7 +141,7 @@ def array(of: Type, items: list[Any]) -> bytes:
     return binary.pack("<q", len(items)) + b"".join(binary.pack("<Q", w) for w in bitmap) + pad(slots) + area
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.data())
 def test_rows_of_all_types_come_out_as_they_went_in(data: st.DataObject) -> None:
     columns = data.draw(st.lists(types(), min_size=1, max_size=4))
@@ -168,7 +169,7 @@ def plain(value: Any) -> Any:
     return [plain(item) for item in value] if isinstance(value, list) else value
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.data())
 def test_no_bytes_lead_a_row_outside(data: st.DataObject) -> None:
     """Whatever the bytes, columns come out or a fault is named; nothing is followed beyond the row."""
@@ -269,7 +270,7 @@ def test_xxh3_has_its_reference_values_at_every_length_class(length: int) -> Non
     assert xxh3_64_intdigest((bytes(range(256)) * 20)[:length]) == XXH3[length]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.binary(max_size=40_000), st.integers(1, 30))
 def test_checksums_side_by_side_are_those_one_by_one(data: bytes, parts: int) -> None:
     size = len(data) // parts

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,20 +17,15 @@ from tests.support.spark.data import CASES, Case, unpack
 READ = [(case, i) for case in CASES for i in range(len(case.truth["reads"]))]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("spark")
-
-
-def store_of(case: Case, folder: Path) -> SparkStore:
-    return SparkStore(LocalStorage(unpack(case, folder)))
+def store_of(case: Case) -> SparkStore:
+    return SparkStore(LocalStorage(unpack(case)))
 
 
 @pytest.mark.parametrize(("case", "number"), READ, ids=lambda value: str(value))
-def test_rows_are_those_that_sparks_reader_gives(case: Case, number: int, folder: Path) -> None:
+def test_rows_are_those_that_sparks_reader_gives(case: Case, number: int) -> None:
     """Every read that Spark answered is answered alike; what it refuses is refused or, where abs knows more, read."""
     read = case.truth["reads"][number]
-    store = store_of(case, folder)
+    store = store_of(case)
     options = read["options"]
     epoch = options.get("batchId", store.latest())
     name = options.get("stateVarName", options.get("storeName"))
@@ -102,8 +96,8 @@ def plain(value: Any) -> Any:
     return str(value) if isinstance(value, bytes) else value
 
 
-def test_a_state_is_found_by_the_operators_number_or_its_name(folder: Path) -> None:
-    store = store_of(Case.of("multi_op"), folder)
+def test_a_state_is_found_by_the_operators_number_or_its_name() -> None:
+    store = store_of(Case.of("multi_op"))
     by_number = list(store.state(2, "1"))
     assert [batch.to_pylist() for batch in store.state(2, "dedupe")] == [batch.to_pylist() for batch in by_number]
 
@@ -120,14 +114,14 @@ def test_a_state_is_found_by_the_operators_number_or_its_name(folder: Path) -> N
     ],
 )
 def test_a_state_that_cannot_be_had_is_refused_in_one_line(
-    case: str, epoch: int, operator: str, name: str | None, said: str, folder: Path
+    case: str, epoch: int, operator: str, name: str | None, said: str
 ) -> None:
     with pytest.raises(FormatError) as caught:
-        list(store_of(Case.of(case), folder).state(epoch, operator, name))
+        list(store_of(Case.of(case)).state(epoch, operator, name))
     assert said in caught.value.message
     assert "\n" not in caught.value.message
 
 
-def test_columns_of_one_name_get_numbers(folder: Path) -> None:
-    batch = next(iter(store_of(Case.of("window_append"), folder).state(2, "0")))
+def test_columns_of_one_name_get_numbers() -> None:
+    batch = next(iter(store_of(Case.of("window_append")).state(2, "0")))
     assert batch.schema.names == ["window", "u", "sum", "sum_2", "count", "partition_id"]

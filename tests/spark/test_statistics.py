@@ -47,14 +47,12 @@ def test_rows_of_every_partition_are_those_of_the_state(name: str, tmp_path: Pat
         for batch in store.state(epoch, row.operator, row.state):
             counted.update(batch.column("partition_id").to_pylist())
         assert {part.subtask: part.rows for part in row.subtasks if part.rows} == dict(counted)
-        assert (row.how, row.rows, row.groups) == ("read", counted.total(), None)
+        assert (row.method, row.rows, row.groups) == ("read", counted.total(), None)
         assert (row.bytes or 0) == sum(part.bytes or 0 for part in row.subtasks)
         assert bool(row.largest_keys) == bool(counted)
 
 
-def test_the_largest_keys_are_named_as_people_write_them(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_largest_keys_are_named_as_people_write_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = copy_of("words", tmp_path)
     (state,) = result_of("inspect", capsys, root, "--stats")["states"]
     words = {row["word"] for row in result_of("state", capsys, root, "--limit", "1000000")["rows"]}
@@ -84,7 +82,7 @@ def test_of_too_much_some_partitions_are_read_and_it_says_so(
     monkeypatch.setattr("formats.spark.statistics.EXACT", 1)
     (state,) = result_of("inspect", capsys, root, "--stats")["states"]
     partitions = len(whole["subtasks"])
-    assert state["how"] == "sampled"
+    assert state["method"] == "sampled"
     assert (state["sample"]["units"], state["sample"]["read"], state["sample"]["of"]) == ("partitions", 1, partitions)
     read = state["subtasks"][0]
     assert read == whole["subtasks"][0], "what is read is exact"
@@ -117,7 +115,7 @@ def test_a_sample_is_spread_evenly_and_leaves_the_largest_partitions_out(tmp_pat
 
     assert ask([EXACT // 8] * 8).sample is None
     assert read == list(range(8))
-    assert ask([EXACT // 4] * 8).how == "sampled"
+    assert ask([EXACT // 4] * 8).method == "sampled"
     assert read == [0, 2, 4, 6]
     ask([EXACT * 5, EXACT // 2, EXACT // 2, EXACT * 5])
     assert read == [1]
@@ -167,9 +165,7 @@ def test_real_rows_expire_when_they_say(tmp_path: Path) -> None:
         assert [name for name, row in rows.items() if row.expiry is not None] == ["l", "n"]
         for name, count in (("n", 30), ("l", 90)):
             times = [
-                time
-                for batch in store.state(epoch, "0", name)
-                for time in batch.column("ttlExpirationMs").to_pylist()
+                time for batch in store.state(epoch, "0", name) for time in batch.column("ttlExpirationMs").to_pylist()
             ]
             own = rows[name].expiry
             assert own is not None
@@ -194,9 +190,7 @@ def stored_of(family: Family, parts: list[Part]) -> Stored:
     return Stored([family], parts, False, None)
 
 
-def test_what_is_lost_is_unknown_and_the_rest_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_lost_is_unknown_and_the_rest_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = copy_of("words", tmp_path)
     shutil.rmtree(root / "state/0/1")
     (state,) = result_of("inspect", capsys, root, "--stats")["states"]

@@ -30,18 +30,13 @@ from formats.view import CheckpointStore, Position, Status
 from tests.support.spark.data import CASES, Case, copy_of, unpack
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("spark-store")
+def open_case(name: str) -> SparkStore:
+    return SparkStore(LocalStorage(unpack(Case.of(name))))
 
 
-def open_case(name: str, folder: Path) -> SparkStore:
-    return SparkStore(LocalStorage(unpack(Case.of(name), folder)))
-
-
-def test_every_view_of_every_case_can_be_had(folder: Path) -> None:
+def test_every_view_of_every_case_can_be_had() -> None:
     for case in CASES:
-        store: CheckpointStore = SparkStore(LocalStorage(unpack(case, folder)))
+        store: CheckpointStore = SparkStore(LocalStorage(unpack(case)))
         for facts in store.epochs():
             detail = store.detail(facts.epoch)
             assert detail.facts == facts
@@ -52,21 +47,21 @@ def test_every_view_of_every_case_can_be_had(folder: Path) -> None:
             store.states(facts.epoch)
 
 
-def test_a_batch_in_flight_is_in_progress_and_names_its_missing_tasks(folder: Path) -> None:
-    last = open_case("killed_partial_state", folder).epochs()[-1]
+def test_a_batch_in_flight_is_in_progress_and_names_its_missing_tasks() -> None:
+    last = open_case("killed_partial_state").epochs()[-1]
     assert (last.epoch, last.status, last.expected, last.acked) == (3, Status.IN_PROGRESS, 2, 1)
     assert last.missing == (TaskId("0", 1),)
 
 
-def test_sources_are_operators_with_positions(folder: Path) -> None:
-    source = open_case("file_compact", folder).detail(5).operators[0]
+def test_sources_are_operators_with_positions() -> None:
+    source = open_case("file_compact").detail(5).operators[0]
     assert (source.id, source.name) == ("source-0", "file source")
     assert source.tasks[0].position == (Position("log", 5, None), Position("files", 6, None))
     assert [Path(file.path).name for file in source.tasks[0].files] == ["3.compact", "4", "5"]
 
 
-def test_operators_have_sparks_names_rows_and_bytes(folder: Path) -> None:
-    detail = open_case("multi_op", folder).detail(3)
+def test_operators_have_sparks_names_rows_and_bytes() -> None:
+    detail = open_case("multi_op").detail(3)
     assert [(op.id, op.name, op.parallelism) for op in detail.operators[1:]] == [
         ("0", "stateStoreSave", 2),
         ("1", "dedupe", 2),
@@ -74,20 +69,20 @@ def test_operators_have_sparks_names_rows_and_bytes(folder: Path) -> None:
     assert all(op.bytes and op.rows for op in detail.operators[1:])
 
 
-def test_the_raw_words_of_a_batch(folder: Path) -> None:
-    raw = open_case("wc_rocks_v2", folder).raw(5)
+def test_the_raw_words_of_a_batch() -> None:
+    raw = open_case("wc_rocks_v2").raw(5)
     assert raw["provider"] == "rocksdb"
     assert raw["checkpoint_format"] == 2
     assert raw["readable"] == [0, 5]
     assert raw["in_flight"] is None
     assert [len(partition) for partition in raw["state_ids"]["0"]] == [1, 1]
     assert raw["sources"] == [{"source": "0", "kind": "file", "offset": '{"logOffset":5}', "start": '{"logOffset":4}'}]
-    assert open_case("killed_partial_state", folder).raw(3)["in_flight"] == 3
+    assert open_case("killed_partial_state").raw(3)["in_flight"] == 3
 
 
-def test_sparks_reader_is_told_the_format_of_the_checkpoint(folder: Path) -> None:
+def test_sparks_reader_is_told_the_format_of_the_checkpoint() -> None:
     key = "spark.sql.streaming.stateStore.checkpointFormatVersion"
-    assert [open_case(name, folder).reader_conf()[key] for name in ("wc_hdfs", "wc_rocks_v2")] == ["1", "2"]
+    assert [open_case(name).reader_conf()[key] for name in ("wc_hdfs", "wc_rocks_v2")] == ["1", "2"]
 
 
 def test_a_checkpoint_that_was_never_committed_has_nothing_to_go_back_to(tmp_path: Path) -> None:
@@ -100,8 +95,8 @@ def test_a_checkpoint_that_was_never_committed_has_nothing_to_go_back_to(tmp_pat
     assert check_spark(gather(store.checkpoint)).latest_restorable is None
 
 
-def test_epochs_and_raw_load_neither_pyarrow_nor_numpy(folder: Path) -> None:
-    path = unpack(Case.of("wc_rocks"), folder)
+def test_epochs_and_raw_load_neither_pyarrow_nor_numpy() -> None:
+    path = unpack(Case.of("wc_rocks"))
     code = (
         "import sys\nfrom formats.spark.store import SparkStore\nfrom formats.storage import LocalStorage\n"
         f"store = SparkStore(LocalStorage({str(path)!r}))\nstore.epochs()\nstore.raw(3)\n"
@@ -148,10 +143,10 @@ PARSERS = {
 
 
 @pytest.mark.parametrize("name", PARSERS)
-def test_files_cut_short_or_flipped_are_refused_with_an_error_of_ours(name: str, folder: Path) -> None:
+def test_files_cut_short_or_flipped_are_refused_with_an_error_of_ours(name: str) -> None:
     """Cut at every length (of long files, at 500), flipped in 400 places: an error of `formats.errors` or an answer."""
     parse, case, path = PARSERS[name]
-    data = next(p for p in sorted(unpack(Case.of(case), folder).glob(path)) if p.is_file()).read_bytes()
+    data = next(p for p in sorted(unpack(Case.of(case)).glob(path)) if p.is_file()).read_bytes()
     if name.startswith(("delta", "changelog")):
         data = unpack_blocks(data, "x").data
     if name not in ("hadoop", "sparks sum"):

@@ -31,9 +31,10 @@ def without_metadata(case: Case, folder: Path) -> Path:
     return root
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("case", OTHERS, ids=str)
 def test_all_is_read_and_judged_as_with_it(case: Case, tmp_path: Path) -> None:
-    lost, whole = without_metadata(case, tmp_path), unpack(case, tmp_path / "packed")
+    lost, whole = without_metadata(case, tmp_path), unpack(case)
     reports = [check_spark(gather(Checkpoint(LocalStorage(root)))) for root in (lost, whole)]
     assert reports[0].restorable == reports[1].restorable
     assert reports[0].epochs == reports[1].epochs
@@ -46,8 +47,8 @@ def test_all_is_read_and_judged_as_with_it(case: Case, tmp_path: Path) -> None:
             assert read[0] == read[1], family.name
 
 
-def test_a_limit_has_its_place_in_the_first_partition(tmp_path: Path) -> None:
-    report = check_spark(gather(Checkpoint(LocalStorage(unpack(Case.of("limited"), tmp_path)))))
+def test_a_limit_has_its_place_in_the_first_partition() -> None:
+    report = check_spark(gather(Checkpoint(LocalStorage(unpack(Case.of("limited"))))))
     assert not any(Code.MISPLACED_KEY in one.unchecked for one in report.epochs)
 
 

@@ -74,8 +74,19 @@ class House:
         assert self.error is None
 
 
+def closes(sock: socket.socket) -> bool:
+    """Wait a minute at most for the other end to close, whatever it sends before; TimeoutError."""
+    sock.settimeout(60)
+    try:
+        while sock.recv(4096):
+            pass
+    except ConnectionResetError:
+        pass
+    return True
+
+
 def turned_away(sock: socket.socket) -> bool:
-    """Waits for the other end to close."""
+    """Wait for the other end to close; False if it says something before."""
     try:
         return sock.recv(1) == b""
     except ConnectionResetError:

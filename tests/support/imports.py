@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
 MODULES = sorted(path for package in ("abscli", "formats") for path in (ROOT / package).rglob("*.py"))
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    """Parse a module once for all rules that look at it."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """List all nodes of a module's syntax tree, once for all rules that look at them."""
+    return tuple(ast.walk(tree(path)))
 
 
 def dotted_name(path: Path) -> str:
@@ -19,7 +32,7 @@ def dotted_name(path: Path) -> str:
 def imports(path: Path) -> Iterator[str]:
     """Dotted names of all that a module imports, inside functions and for type checking included."""
     package = path.relative_to(ROOT).with_suffix("").parts[:-1]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -200,7 +200,7 @@ def consumed(address: str, topic: str) -> list[Consumed]:
 @contextlib.contextmanager
 def running(folder: Path) -> Iterator[Broker]:
     """A broker whose files lie in a folder, until the block ends; skips the test where it cannot be had."""
-    pytest.importorskip("confluent_kafka", reason="the package confluent-kafka is not there (abscli[kafka])")
+    pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
     if shutil.which("java") is None:
         pytest.skip("Java is not there")
     classpath = ":".join(map(str, jars(f"org.apache.kafka:kafka_2.13:{VERSION}")))

@@ -18,6 +18,33 @@ DEPENDENCY = "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><versi
 ALONE = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
 
 
+REACTOR = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>tests</groupId><artifactId>all</artifactId><version>1</version><packaging>pom</packaging>
+<modules>{modules}</modules></project>
+"""
+
+
+@cache
+def versions_of(artifact: str, *versions: str) -> tuple[Path, ...]:
+    """Return the jar of each version of `group:artifact`, alone, by one Maven for all of them.
+
+    Skips the test, with the reason, where Maven is not there or cannot have them.
+    """
+    if shutil.which("mvn") is None:
+        pytest.skip("Maven is not there (mvn)")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        modules = "".join(f"<module>m{number}</module>" for number in range(len(versions)))
+        (folder / "pom.xml").write_text(REACTOR.format(modules=modules))
+        for number, version in enumerate(versions):
+            (folder / f"m{number}").mkdir()
+            wanted = DEPENDENCY.format(*artifact.split(":"), version, more=ALONE)
+            pom = POM.format(dependencies=wanted).replace("<artifactId>jars<", f"<artifactId>jars{number}<", 1)
+            (folder / f"m{number}" / "pom.xml").write_text(pom)
+        _run_maven(folder, "classpath", artifact)
+        return tuple(Path((folder / f"m{n}" / "classpath").read_text().strip()) for n in range(len(versions)))
+
+
 @cache
 def jars(*coordinates: str, alone: bool = False) -> tuple[Path, ...]:
     """Each `group:artifact:version` and, unless `alone`, all that it needs to run, in Maven's own repository. Skips the
@@ -29,10 +56,15 @@ def jars(*coordinates: str, alone: bool = False) -> tuple[Path, ...]:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "pom.xml").write_text(POM.format(dependencies=wanted))
         out = Path(folder) / "classpath"
-        command = ["mvn", "-q", "-B", "dependency:build-classpath", "-DincludeScope=runtime"]
-        for network in (["-o"], []):  # what is there already needs none
-            full = [*command, *network, f"-Dmdep.outputFile={out}"]
-            done = subprocess.run(full, cwd=folder, capture_output=True, text=True, timeout=900)
-            if done.returncode == 0:
-                return tuple(map(Path, out.read_text().strip().split(":")))
-    pytest.skip(f"Maven cannot have {', '.join(coordinates)}: {done.stdout.strip().splitlines()[:1]}")
+        _run_maven(Path(folder), str(out), ", ".join(coordinates))
+        return tuple(map(Path, out.read_text().strip().split(":")))
+
+
+def _run_maven(folder: Path, output: str, wanted: str) -> None:
+    """Let Maven write the class path of each project in a folder; a relative `output` lies in the project's folder."""
+    command = ["mvn", "-q", "-B", "dependency:build-classpath", "-DincludeScope=runtime", f"-Dmdep.outputFile={output}"]
+    for network in (["-o"], []):  # what is there already needs none
+        done = subprocess.run([*command, *network], cwd=folder, capture_output=True, text=True, timeout=900)
+        if done.returncode == 0:
+            return
+    pytest.skip(f"Maven cannot have {wanted}: {done.stdout.strip().splitlines()[:1]}")

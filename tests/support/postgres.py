@@ -123,7 +123,7 @@ def _programs() -> Path:
 def postgres(*, fsync: bool = False) -> Iterator[Postgres]:
     """A server that runs, and whose folder goes with it. fsync: as in production; it is processes that tests kill, not
     machines."""
-    pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'abscli[postgres]'")
+    pytest.importorskip("psycopg", reason="psycopg is not installed: pip install '.[postgres]'")
     programs = _programs()
     # A socket's path is short: not in the folder of a test.
     folder = Path(tempfile.mkdtemp(prefix="abs-pg-", dir="/tmp"))
@@ -136,13 +136,6 @@ def postgres(*, fsync: bool = False) -> Iterator[Postgres]:
             server.kill()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-@pytest.fixture(scope="session")
-def postgres_server() -> Iterator[Postgres]:
-    """One for all tests of a run's worker; each makes tables of its own."""
-    with postgres() as server:
-        yield server
 
 
 def rows(url: str, statement: str) -> list[tuple[Any, ...]]:

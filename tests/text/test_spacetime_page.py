@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 import re
-import shutil
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -17,6 +16,7 @@ from hypothesis import given
 from abscli.draw.spacetime_html import spacetime_html
 from abscli.sim.diagram import COORDINATOR, Diagram, Message, Moment
 from abscli.sim.states import AGAIN, LOST, RUNS, states
+from tests.support.browser import browser
 from tests.support.sim.loss_pictures import loss
 from tests.text.test_spacetime import diagrams
 
@@ -81,15 +81,14 @@ def test_the_page_has_the_state_behind_every_step_and_shows_the_last_without_scr
 
 
 @pytest.mark.parametrize("named", ["loss", "hostile"])
-def test_a_browser_runs_the_page_and_complains_of_nothing(named: str, tmp_path: Path) -> None:
-    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if browser is None:
-        pytest.skip("there is no Chromium here")
+def test_a_browser_runs_the_page_and_complains_of_nothing(named: str, tmp_path: Path, chromium: None) -> None:
     hostile = Diagram(BAD, (BAD, "b"), (Moment(1, BAD, BAD, "copy", 1),), (Message(BAD, "b", 1, 2, BAD, 1),), BAD)
     path = tmp_path / "page.html"
     path.write_text(spacetime_html(loss(local=True) if named == "loss" else hostile), encoding="utf-8")
+    found = browser()
+    assert found is not None
     run = subprocess.run(
-        [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--enable-logging=stderr",
+        [found, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--enable-logging=stderr",
          "--virtual-time-budget=2000", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", path.as_uri()],
         capture_output=True, text=True, timeout=300, check=True,
     )  # fmt: skip

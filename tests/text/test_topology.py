@@ -56,7 +56,7 @@ def test_the_json_fits_its_schema_and_agrees_with_itself(path: Path) -> None:
     value = topology_json(JobGraph.of(parse_topology(path)))
     jsonschema.validate(value, SCHEMA, jsonschema.Draft202012Validator)
     assert json.loads(json.dumps(value)) == value
-    assert value["back_edges"] == [{"from": e["from"], "to": e["to"]} for e in value["edges"] if e["back"]]
+    assert value["back_edges"] == [{"from": e["from"], "to": e["to"]} for e in value["edges"] if e["back_edge"]]
     assert value["tasks"] == sum(op["parallelism"] for op in value["operators"])
 
 
@@ -199,6 +199,7 @@ def test_an_outer_rail_crosses_an_inner_one_that_goes_on() -> None:
     assert drawn == [" ┌─▶ ", "┌┼─▶ ", "└┼── ", " └── "]
 
 
+@pytest.mark.integration
 def test_100_000_operators_are_listed_in_seconds() -> None:
     size = 100_000
     operators = tuple(Operator(f"o{i}", Kind.OPAQUE, 1, 1) for i in range(size))

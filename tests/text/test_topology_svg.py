@@ -29,6 +29,7 @@ from abscli.graph.backedges import back_edges
 from abscli.graph.job_graph import JobGraph
 from formats.job.file import parse_topology, parse_topology_bytes
 from formats.job.model import Edge, Kind, Operator, Partition, Topology
+from tests.tiers import examples
 
 DATA = Path(__file__).parents[1] / "data" / "topologies"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -107,7 +108,7 @@ def check(layout: Layout, links: list[Link]) -> None:
                 assert not inside
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     numbered_edges,
     st.lists(st.tuples(st.integers(40, 300), st.integers(30, 80)), min_size=12, max_size=12),

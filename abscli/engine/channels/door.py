@@ -24,6 +24,7 @@ import msgspec
 
 from abscli.engine.channels.line import PLAIN, Line, Lines
 from abscli.engine.channels.messages import Greeting, decode_greeting
+from abscli.protocol.events import ProtocolError
 
 TOKEN_BYTES = 32
 HELLO_BYTES = 1 << 14
@@ -70,12 +71,13 @@ def guard(sock: socket.socket, seconds: float | None = None) -> None:
     """
     if sock.family == socket.AF_UNIX:
         return
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in KEEPALIVE.items():
-        if (option := getattr(socket, name, None)) is not None:
-            sock.setsockopt(socket.IPPROTO_TCP, option, value)
-    if seconds is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1000))
+    with contextlib.suppress(OSError):  # the connection has ended already: its reader notices that
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in KEEPALIVE.items():
+            if (option := getattr(socket, name, None)) is not None:
+                sock.setsockopt(socket.IPPROTO_TCP, option, value)
+        if seconds is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1000))
 
 
 def is_loopback(host: str) -> bool:
@@ -84,6 +86,15 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def is_address(host: str) -> bool:
+    """Return whether this is a numeric IP address."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def greeting(token: bytes, hello: msgspec.Struct) -> bytes:
@@ -168,8 +179,7 @@ class Door:
                 if error.errno in _NO_DESCRIPTOR and not self._drop_oldest():
                     self._pause()
                 return
-            with contextlib.suppress(OSError):  # gone already: its reader will hear of it
-                guard(sock)
+            guard(sock)
             stranger = _Stranger(self._lines.accepted(sock), self._token, self._heard, self._selector)
             self._strangers.append(stranger)
             stranger.read()  # a greeting mostly comes with the connection
@@ -253,7 +263,7 @@ class _Stranger:
     def _take_hello(self) -> None:
         try:
             hello = decode_greeting(self._buffer)
-        except (msgspec.MsgspecError, ValueError, RecursionError):
+        except ProtocolError:
             hello = None
         self._end(hello)
 

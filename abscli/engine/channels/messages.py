@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Annotated, TypeVar
+
 import msgspec
 
 from abscli.engine.channels.line import KeyPair
 from abscli.engine.errors import RaisedAt
+from abscli.planner.placement import worker_of
+from abscli.protocol.events import ProtocolError
 from formats.ids import ChannelId, TaskId
 from formats.job.model import Topology
 from formats.native.facts import PartFacts
 from formats.view import Position
+
+T = TypeVar("T")
+
+Number = Annotated[int, msgspec.Meta(ge=0)]
+Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
+Pid = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+"""The driver kills this process: to `kill`, 0 and negative numbers mean groups of processes."""
+
+ExitCode = Annotated[int, msgspec.Meta(ge=1, le=255)]
 
 
 class Patience(msgspec.Struct, frozen=True):
@@ -42,7 +56,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     trace: whether it is told what the machines see and do.
     keys: of the attempt, for its connections; None where they are not encrypted.
     hadoop: what a client of S3 goes by, of Spark's configuration.
-    keep_frames: bytes of frames that it keeps so that any other worker can be replaced alone; None: it keeps none.
+    backup_buffer: bytes of frames that it keeps so that any other worker can be replaced alone; None: it keeps none.
     state_memory: bytes of keyed state that it has in memory, more is on local disk; None: all of it.
     sinks_in: where sinks write, where that is not what the topology says. whole: whether every epoch has files of its
     own for all of the state.
@@ -64,7 +78,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     address: tuple[str, int]
     pulse: Patience | None = None
     trace: bool = False
-    keep_frames: int | None = None
+    backup_buffer: int | None = None
     state_memory: int | None = None
     driver: str = ""
     keys: KeyPair | None = None
@@ -84,11 +98,11 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
     incarnation: of this process alone, where another one may have been launched as the same.
     """
 
-    worker: int
+    worker: Number
     host: str
-    port: int
-    pid: int
-    launch: int
+    port: Port
+    pid: Pid
+    launch: Number
     machine: str
     incarnation: str
 
@@ -334,7 +348,7 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     worker: int
     message: str
     hint: str | None
-    code: int
+    code: ExitCode
     detail: str | None = None
     lost: bool = False
     raised_at: RaisedAt | None = None
@@ -364,25 +378,53 @@ _to_worker = msgspec.json.Decoder(ToWorker)
 _unheard = msgspec.json.Decoder(Unheard)
 
 
+def _decoded(decode: Callable[[memoryview], T], payload: memoryview) -> T:
+    try:
+        return decode(payload)
+    # ValueError: bytes that are not UTF-8, and ids that are not ids. RecursionError: JSON that is nested too deeply.
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise ProtocolError(f"a message cannot be parsed: {error}") from error
+
+
 def decode_greeting(payload: memoryview) -> Greeting:
-    """What a new connection begins with; msgspec.MsgspecError if it is nothing of the kind."""
-    greeting: Greeting = _greetings.decode(payload)
-    return greeting
+    """Parse the first message of a new connection; ProtocolError if it is invalid."""
+    message: Greeting = _decoded(_greetings.decode, payload)
+    return message
 
 
 def decode_to_coordinator(payload: memoryview) -> ToCoordinator:
-    """A worker's message; msgspec.MsgspecError if it is none."""
-    message: ToCoordinator = _to_coordinator.decode(payload)
+    """Parse a message of a worker; ProtocolError if it is invalid."""
+    message: ToCoordinator = _decoded(_to_coordinator.decode, payload)
     return message
 
 
 def decode_unheard(payload: memoryview) -> Unheard:
-    """What comes between a worker's signs of life; msgspec.MsgspecError if it is nothing of the kind."""
-    message: Unheard = _unheard.decode(payload)
-    return message
+    """Parse a message on the heartbeat connection of a worker; ProtocolError if it is invalid."""
+    return _decoded(_unheard.decode, payload)
 
 
 def decode_to_worker(payload: memoryview) -> ToWorker:
-    """The coordinator's message; msgspec.MsgspecError if it is none."""
-    message: ToWorker = _to_worker.decode(payload)
+    """Parse a message of the coordinator; ProtocolError if it is invalid."""
+    message: ToWorker = _decoded(_to_worker.decode, payload)
     return message
+
+
+def check_sender(message: ToCoordinator, worker: int, workers: int) -> None:
+    """Check that a message speaks only for the worker on whose connection it arrived; ProtocolError otherwise.
+
+    workers: how many there are: a task belongs to one of them.
+    """
+    kind = type(message).__name__
+    match message:
+        case TaskAcked(task, epoch, part=part):
+            if part is not None and (part.task, part.epoch) != (task, epoch):
+                raise ProtocolError(f"{kind} of {task} and epoch {epoch} describes {part.task} and epoch {part.epoch}")
+            named = worker_of(task.subtask, workers)
+        case SourceFinished(task):
+            named = worker_of(task.subtask, workers)
+        case Replayed():
+            return
+        case _:
+            named = message.worker
+    if named != worker:
+        raise ProtocolError(f"{kind} of worker {named} arrived on the connection of worker {worker}")

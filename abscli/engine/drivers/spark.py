@@ -9,6 +9,7 @@ import contextlib
 import io
 import os
 import re
+import secrets
 import signal
 import sys
 import tempfile
@@ -24,10 +25,13 @@ from typing import Any
 
 import msgspec
 
+from abscli.engine.channels.door import is_loopback
 from abscli.engine.channels.messages import JobSpec
 from abscli.engine.drivers.java import use_java
 from abscli.engine.errors import EngineError, EngineStopped, UsageError
 from formats.native.facts import digest
+from formats.packages import require_package
+from formats.redaction import refuse_credentials
 from formats.scratch import scratch
 from formats.storage.credentials import use_hadoop
 
@@ -48,6 +52,7 @@ CONF = {
     "spark.sql.catalogImplementation": "in-memory",
 }
 AUTHENTICATION = "spark.authenticate"
+SECRET = "spark.authenticate.secret"
 ENCRYPTIONS = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled", "spark.authenticate.enableSaslEncryption")
 """Each encrypts all that Spark's processes send each other; the first is what Spark recommends."""
 
@@ -68,21 +73,26 @@ appender.file.layout.pattern = %p %c{{1}}: %m%n
 
 
 def start_context(master: str, *, advertise: str | None = None, bind: str | None = None) -> Any:
-    """A SparkContext for workers; JavaMissing, or EngineStopped if the cluster cannot be reached.
+    """Start a SparkContext for workers. Raises MissingPackage, JavaMissing, or EngineStopped if no cluster answers.
 
     advertise, bind: the driver's address for others, and the one on which it listens; None: as Spark finds them.
 
     A context starts in half the time of a SparkSession, which workers do not need. The JVM keeps its log and whatever
     it makes for a while in a folder that goes with this process; its log is shown only when it does not start.
     """
+    refuse_credentials(master, "--master")
+    require_package("pyspark")
     use_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     from pyspark import SparkConf, SparkContext
 
     conf = SparkConf().setMaster(master).setAppName("abs").setAll(list(CONF.items()))
-    if master.startswith("local"):
+    if is_local(master):
         conf.set("spark.driver.host", "127.0.0.1").set("spark.driver.bindAddress", "127.0.0.1")
+        # Every user of this machine can connect to loopback. The JVM generates the secret and keeps it in memory. This
+        # setting overrides spark-defaults.conf, wherever SPARK_CONF_DIR says that it is.
+        conf.set(AUTHENTICATION, "true")
     for name, value in (("spark.driver.host", advertise), ("spark.driver.bindAddress", bind)):
         if value is not None:
             conf.set(name, value)
@@ -97,6 +107,9 @@ def start_context(master: str, *, advertise: str | None = None, bind: str | None
     try:
         with stderr.caught(), _same_interrupt_handler():
             gateway = SparkContext._gateway or _launch(conf, folder, stderr)
+            if master.startswith("local-cluster"):  # the one local master for which Spark generates no secret
+                # Not before `_launch`, which puts the configuration on a command line.
+                conf.set(SECRET, secrets.token_hex(32))
             context = SparkContext(conf=conf, gateway=gateway)
     except Exception as error:
         lines = [*stderr.lines, *_log(folder)]
@@ -108,6 +121,11 @@ def start_context(master: str, *, advertise: str | None = None, bind: str | None
     # The first SQL of a session makes this folder, by default where the command was called.
     context._jsc.sc().conf().set("spark.sql.warehouse.dir", f"file:{context._temp_dir}/warehouse")
     return context
+
+
+def is_local(master: str) -> bool:
+    """Return whether all processes of this Spark master run on this machine."""
+    return master.startswith("local")
 
 
 def try_spark(master: str) -> None:
@@ -218,21 +236,9 @@ class SparkWorkers:
 
     @property
     def in_clear(self) -> UsageError | None:
-        """Why what workers get would go over a network for everybody to read: Spark's configuration."""
-        if self._context.master.startswith("local"):
-            return None
-        conf = self._context.getConf()
-        authenticates = _is_on(conf, AUTHENTICATION)
-        encrypts = any(_is_on(conf, name) for name in ENCRYPTIONS)
-        if authenticates and encrypts:
-            return None
-        missing = [AUTHENTICATION] * (not authenticates) + [ENCRYPTIONS[0]] * (not encrypts)
-        return UsageError(
-            f"Spark does not {'encrypt' if authenticates else 'authenticate'} what it sends on {self._context.master}, "
-            "and the key with which the workers of this job encrypt would be among that",
-            hint=f"set {' and '.join(f'{name} true' for name in missing)} in spark-defaults.conf, as the cluster has "
-            "it (with a spark.authenticate.secret where Spark makes none), or --insecure where the network is yours",
-        )
+        """Return an error if others could read what Spark sends to workers; None if they cannot."""
+        one_machine = is_local(self._context.master) or (is_loopback(self.host) and is_loopback(self.bind))
+        return unprotected(self._context.master, self._context.getConf(), one_machine=one_machine)
 
     def slots(self, least: int, most: int, waiting: Callable[[int], None]) -> int | None:
         """Tasks that can run at once, counted when executors have registered."""
@@ -278,7 +284,7 @@ class SparkWorkers:
     def prepare(self, spec: JobSpec) -> None:
         """What every worker gets: the job, and the user's modules where executors may be elsewhere."""
         context = self._context
-        archive = _zip_modules(spec.root) if not context.master.startswith("local") else None
+        archive = _zip_modules(spec.root) if not is_local(context.master) else None
         if archive:
             context.addPyFile(archive)
         self._main = _worker_main(msgspec.json.encode(spec), os.path.basename(archive) if archive else None)
@@ -305,7 +311,7 @@ class SparkWorkers:
 
     def kill(self, number: int, pid: int | None) -> None:
         """End the worker's process where it is on this machine; elsewhere Spark ends its job."""
-        if self._context.master.startswith("local"):
+        if is_local(self._context.master):
             if pid is not None:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -335,6 +341,32 @@ class SparkWorkers:
         for thread in self._threads:
             thread.join(timeout=max(0.0, until - time.monotonic()))
         return not any(thread.is_alive() for thread in self._threads)
+
+
+def unprotected(master: str, conf: Any, *, one_machine: bool) -> UsageError | None:
+    """Return an error that lists the settings that `conf` lacks; None if others cannot read what Spark sends.
+
+    one_machine: whether all connections are on loopback. Other users of the machine can connect to loopback, but cannot
+        read its packets, so authentication is enough.
+    """
+    authenticates = _is_on(conf, AUTHENTICATION)
+    encrypts = one_machine or any(_is_on(conf, name) for name in ENCRYPTIONS)
+    if authenticates and encrypts:
+        return None
+    if is_local(master):
+        return UsageError(
+            f"the SparkContext on {master} has no {AUTHENTICATION}: every user of this machine can connect to its "
+            "ports and read the token of this job from them",
+            hint=f'set .config("{AUTHENTICATION}", "true") before the SparkContext is created, or pass insecure=True '
+            "if no other user can log in to this machine",
+        )
+    missing = [AUTHENTICATION] * (not authenticates) + [ENCRYPTIONS[0]] * (not encrypts)
+    return UsageError(
+        f"Spark does not {'encrypt' if authenticates else 'authenticate'} what it sends on {master}, "
+        "and the key with which the workers of this job encrypt would be among that",
+        hint=f"set {' and '.join(f'{name} true' for name in missing)} in spark-defaults.conf, as the cluster has "
+        "it (with a spark.authenticate.secret where Spark makes none), or --insecure where the network is yours",
+    )
 
 
 def _is_on(conf: Any, name: str) -> bool:

@@ -32,7 +32,8 @@ def change_since(store: NativeStore, epoch: int, topology: Topology, changes: Ch
     """
     change = change_of(store, epoch, topology, changes)
     if change.refused:
-        raise OtherJob("; ".join(row.why or "" for row in change.refused), path=store.path, hint=way_out(store, change))
+        reasons = "; ".join(row.reason or "" for row in change.refused)
+        raise OtherJob(reasons, path=store.path, hint=way_out(store, change))
     if change.stranded:
         reasons = "; ".join(edge.why or "" for edge in change.stranded)
         message = f"epoch {epoch} cannot go on in a job that has changed so: {reasons}"
@@ -55,10 +56,10 @@ def way_out(store: NativeStore, change: Succession) -> str | None:
         return lines
     if change.refused:
         first = change.refused[0]
-        if first.fate is Fate.CONTESTED:
+        if first.outcome is Fate.CONFLICT:
             return "an epoch has what both had: let only one of them move there, and name the other in removed"
         if first.width is not None:
-            before, now = (f"`--parallelism {first.heir}={number}`" for number in first.width)
+            before, now = (f"`--parallelism {first.successor}={number}`" for number in first.width)
             return f"`abs run` and `abs plan-recovery` rescale it with {now}, and go on as it was with {before}"
         drop = written(Changes((), (*change.lines.removed, first.operator)))[0]
         return f"run the job as it was; or give the operator another id and add {drop}, which drops what it had"

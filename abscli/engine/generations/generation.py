@@ -17,7 +17,7 @@ from abscli.planner.succession import Fate, Succession
 from formats.ids import ChannelId, TaskId
 from formats.job.expand import neighbours
 from formats.job.model import Edge, Partition, Topology
-from formats.native.facts import AttemptFacts, LogFacts, PartFacts, header, with_version
+from formats.native.facts import AttemptFacts, LogFacts, PartFacts, header
 from formats.native.writer import put_part
 from formats.storage import Storage
 
@@ -69,6 +69,7 @@ def opening(change: Succession, new: Topology, parts: Sequence[PartFacts], polic
             part = PartFacts(
                 epoch=0,
                 attempt=0,
+                attempt_id="",
                 task_name=str(task),
                 state=origin.state if origin else (),
                 rows=origin.rows if origin else 0,
@@ -88,8 +89,8 @@ def opening(change: Succession, new: Topology, parts: Sequence[PartFacts], polic
                 skipped=origin.skipped if origin else 0,
                 **header(PartFacts),
             )
-            made.append(with_version(part))
-    removed = tuple(row.operator for row in change.operators if row.fate is Fate.REMOVED)
+            made.append(part)
+    removed = tuple(row.operator for row in change.operators if row.outcome is Fate.REMOVED)
     return Opening(policy, tuple(made), origins, removed)
 
 

@@ -8,10 +8,12 @@ old epoch, or both.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import chain
 
 from abscli.engine.attempt import first_epoch, record
+from abscli.engine.sinks.outputs import Outputs
 from abscli.engine.state.rerouting import Log, Rerouting
 from abscli.graph.backedges import back_edges
 from abscli.planner.repeats import may_repeat
@@ -21,15 +23,28 @@ from formats.job.expand import neighbours
 from formats.job.model import Edge, Topology
 from formats.native import layout, lock
 from formats.native.counters import Channels, by_operator
-from formats.native.facts import REFERRING_VERSION, AttemptFacts, LogFacts, TriggerFacts, header, new_id
+from formats.native.facts import AttemptFacts, LogFacts, TriggerFacts, header, new_id
 from formats.native.state.tables import encode_log
 from formats.native.store import NativeStore
-from formats.native.writer import bring_up, complete, put_file, put_topology, put_trigger
+from formats.native.writer import complete, put_file, put_topology, put_trigger
 from formats.storage import Storage
 from formats.timestamps import now
 
 KIND = "rescale"
 """Of the attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobSinks:
+    """The sinks of the job file. A rescale delivers all pending rows to them before it publishes its epoch.
+
+    Only the epoch from which a job resumes may have pending rows.
+
+    origins: new id of an operator to its id in that epoch; None if no operator was renamed.
+    """
+
+    outputs: Outputs
+    origins: Mapping[str, str] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,26 +68,36 @@ def check(store: NativeStore, epoch: int, topology: Topology) -> None:
     Rerouting(store.storage, store.topology(epoch), topology, store.parts(epoch)).check()
 
 
-def publish(storage: Storage, rescale: Rescale, verify: Callable[[], None] = lambda: None) -> int:
-    """The number of the new epoch. verify: called with the store's lock held, before anything is written.
+def publish(
+    storage: Storage,
+    rescale: Rescale,
+    verify: Callable[[], None] = lambda: None,
+    sinks: JobSinks | None = None,
+) -> int:
+    """Return the number of the new epoch.
 
-    Raises NoRecovery if a log cannot be taken over, StoreInUse, Damaged.
+    verify: called with the store's lock held, before anything is written.
+    sinks: None for a job without pending rows.
+
+    Raises NoRecovery if a log cannot be taken over, StoreInUse, Damaged, and what sinks raise.
     """
-    with lock.exclusive(storage):
+    with lock.exclusive(storage), sinks.outputs.hold() if sinks else nullcontext():
         store = NativeStore(storage)
         # Read before all else: an attempt that lives on without its lock may write an outcome at any moment.
         undecided = store.undecided_from()
         verify()
         check(store, rescale.epoch, rescale.topology)
+        examined = sinks.outputs.examine(store, rescale.epoch, sinks.origins) if sinks else []
         attempt = _attempt(storage, store, rescale)
-        bring_up(storage, store.facts, REFERRING_VERSION)
         record(storage, attempt, undecided)
+        if sinks:
+            sinks.outputs.take(examined, store, attempt)
         return _publish(storage, store, rescale, attempt)
 
 
 def _attempt(storage: Storage, store: NativeStore, rescale: Rescale) -> AttemptFacts:
-    """The attempt that publishes the epoch. What sinks show leads there already, and nothing is put out: they are left
-    alone. It runs no code, so that of the older epoch's attempt is what the new one was made by as well."""
+    """Return the attempt that publishes the epoch. It runs no code, so it has the code version of the old epoch's
+    attempt."""
     manifest, attempts = store.manifest(rescale.epoch), store.attempts()
     maker = next((life for life in attempts if life.attempt == manifest.attempt), None)
     head = header(AttemptFacts)
@@ -115,7 +140,10 @@ def _publish(storage: Storage, store: NativeStore, rescale: Rescale, attempt: At
     by_id = {id: [part for part in mine if part] for id, mine in by_operator(old, parts).items()}
     repeats = may_repeat(manifest.policy, Channels(old, by_operator(old, parts))) or ()
     made = lifted(old, rescale.topology, by_id, logs, identity, repeats)
-    complete(storage, trigger, rescale.topology.job, made, idle=manifest.idle, state_rows=manifest.state_rows)
+    complete(
+        storage, trigger, rescale.topology.job, made,
+        idle=manifest.idle, committed=manifest.committed, state_rows=manifest.state_rows,
+    )  # fmt: skip
     return epoch
 
 

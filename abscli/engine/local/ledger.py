@@ -15,6 +15,7 @@ from abscli.engine.local.room import Placed, Room
 from abscli.engine.local.steps import Place, Steps
 from abscli.planner.placement import worker_of
 from abscli.protocol.causal import Knowledge, decode, encode, longest
+from abscli.protocol.events import ProtocolError
 from abscli.protocol.gossip import Gossip
 from abscli.protocol.kept import KeptBarrier, KeptFrames
 from formats.ids import ChannelId, TaskId
@@ -30,6 +31,10 @@ class Pieces:
     def __init__(self, topology: Topology) -> None:
         self._tasks: Sequence[TaskId] = task_ids(topology)
         self._numbers = {task: number for number, task in enumerate(self._tasks)}
+
+    def check(self, report: bytes) -> None:
+        """Check that a report can be parsed; ProtocolError."""
+        decode(report, self._tasks)
 
     def longest(self, reports: Iterable[bytes]) -> bytes:
         """Of each task, the longest schedule that is reported."""
@@ -91,8 +96,11 @@ class Ledger:
 
     def hear(self, frame: memoryview, channel: ChannelId) -> memoryview:
         """Learn what a frame ends with; the rest of it."""
-        (length,) = _LENGTH.unpack_from(frame, len(frame) - _LENGTH.size)
-        end = len(frame) - _LENGTH.size - length
+        before = len(frame) - _LENGTH.size
+        length = _LENGTH.unpack_from(frame, before)[0] if before >= 0 else 0
+        end = before - length
+        if end < 0:
+            raise ProtocolError(f"{channel}: a frame of {len(frame)} bytes cannot end with {length} bytes of schedules")
         if length:
             self._knowledge.hear(frame[end : -_LENGTH.size], worker_of(channel.sender.subtask, self._workers))
         return frame[:end]

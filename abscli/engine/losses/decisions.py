@@ -29,7 +29,7 @@ class Scope(StrEnum):
     """What restarts when a worker is lost: its tasks alone, the planner's recovery set, or every task."""
 
     LOCAL = "local"
-    SET = "set"
+    SUBGRAPH = "subgraph"
     FULL = "full"
 
 

@@ -48,7 +48,7 @@ from abscli.engine.telemetry.news import HeardAgain, News, Recovered, Recovering
 from abscli.planner.placement import subtasks_of
 from abscli.planner.ranges import Ranges
 from abscli.protocol.coordinator import Coordinator
-from abscli.protocol.events import CoordinatorEvent, Restart, Stop, Stopped, TasksLost
+from abscli.protocol.events import CoordinatorEvent, ProtocolError, Restart, Stop, Stopped, TasksLost
 from formats.ids import ChannelId, TaskId
 from formats.job.model import Topology
 
@@ -391,7 +391,12 @@ class Losses:
             return
         if answer.holes:
             others = f" and {len(answer.holes) - 1} more channels" if len(answer.holes) > 1 else ""
-            self._widen(f"worker {worker} had more to keep for {answer.holes[0]}{others} than --keep-frames allows")
+            self._widen(f"worker {worker} had more to keep for {answer.holes[0]}{others} than --backup-buffer allows")
+            return
+        try:
+            self._pieces.check(answer.schedules)
+        except ProtocolError as error:
+            self.lost(worker, f"sent schedules that cannot be parsed: {error}")
             return
         self._reports[worker] = answer.schedules
         self._unreported.discard(worker)
@@ -420,9 +425,13 @@ class Losses:
                 self._widen(chosen)
                 return
             self.places.go_back(chosen.back, starting.attempt)
+        try:
+            schedules = self._pieces.longest(self._reports.values()) if starting.again else b""
+        except ProtocolError as error:
+            self._widen(f"workers report schedules that contradict each other: {error}")
+            return
         starting.told = True
         addresses = self._crew.addresses
-        schedules = self._pieces.longest(self._reports.values()) if starting.again else b""
         if starting.again and self._unrecovered is not None:
             places = {task: self.places.of(task) for task in all_tasks(starting.subtasks) - self._back}
             self._unrecovered.again(len(schedules), self._pieces.steps_behind(schedules, places))
@@ -468,7 +477,7 @@ class Losses:
 
     def tell(self, message: msgspec.Struct) -> None:
         """To all workers; while tasks start, when they have: they would meet it half made."""
-        if self._starting is not None and self.running:
+        if self._starting is not None:
             self._held.append(message)
         else:
             self._crew.tell(message)

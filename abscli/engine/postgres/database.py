@@ -12,6 +12,8 @@ from abscli.engine.errors import EngineStopped, UsageError
 from abscli.engine.patience import until_answered
 from formats.errors import Unreachable
 from formats.job.model import Operator
+from formats.packages import install_command
+from formats.redaction import redact_error
 
 if TYPE_CHECKING:
     import psycopg
@@ -66,8 +68,8 @@ class Table:
             import psycopg
         except ImportError:
             raise UsageError(
-                f"{self.owner} is of PostgreSQL, and psycopg is not installed",
-                hint="pip install 'abscli[postgres]'",
+                f"{self.owner} is a PostgreSQL table, and the package psycopg is not installed",
+                hint=install_command("psycopg"),
             ) from None
         url = ""
         if self.url_env is not None:
@@ -79,6 +81,12 @@ class Table:
                 )
         more: dict[str, Any] = {} if self.service is None else {"service": self.service}
         try:
+            if not _is_unambiguous(url):
+                raise UsageError(
+                    f"{self.owner}: {self.url_env} holds a URL of which a part after the user name is not a password, "
+                    "a host or a port",
+                    hint="write @ in a password as %40, / as %2F and : as %3A",
+                )
             return psycopg.connect(url, autocommit=True, connect_timeout=10, application_name="abs", **more)
         except psycopg.ProgrammingError:
             # What it says of a URL that cannot be read has pieces of that, of which one may be a password.
@@ -133,6 +141,21 @@ class Table:
             raise
 
 
+def _is_unambiguous(url: str) -> bool:
+    """Return whether libpq finds host and port of a database where its user wrote them.
+
+    libpq ends a password at the first '@', and the user information at the first '/'. Of a password that holds one of
+    these it takes the rest for a host, a port or a database, and repeats that in its messages. ProgrammingError for a
+    text that is no URL.
+    """
+    from psycopg.conninfo import conninfo_to_dict
+
+    settings = conninfo_to_dict(url)
+    host, port = str(settings.get("host") or ""), str(settings.get("port") or "")
+    begin = url.partition("://")[2].partition("?")[0]
+    return "@" not in host and begin.count("@") < 2 and all(not one or one.isdecimal() for one in port.split(","))
+
+
 def identifier(table: Table, name: str) -> sql.Composable:
     """A name beside the table, or its own, quoted."""
     from psycopg import sql
@@ -149,5 +172,4 @@ def _going_away() -> tuple[type[Exception], ...]:
 
 def first_line(error: Exception) -> str:
     """Of what the database says."""
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    return redact_error(error)

@@ -23,27 +23,22 @@ from abscli.engine.sinks.places import folder_of, place_of
 from abscli.engine.sinks.postgres.tables import TableExamined, Tables
 from abscli.engine.sinks.promises import NO_PROMISES, Promises, read_promises, wanted_of
 from abscli.engine.sinks.refusals import parts_missing, way_on
-from abscli.engine.sinks.settling import bring_in, file_by_attempt, put_away_for_good, settle_bucket, show, take_away
+from abscli.engine.sinks.settling import bring_in, put_away_for_good, settle_bucket, show, take_away
 from abscli.engine.telemetry.news import StaysWritten
 from abscli.planner.lineage import by_number, lives_of, stretches
 from abscli.planner.settlement import SinkFacts
 from formats.disk import sync_folder
 from formats.errors import Damaged, StoreInUse
+from formats.ids import EpochId
 from formats.job.model import Operator, Topology, as_sink
 from formats.job.promises import is_staged
-from formats.native import layout, lock
+from formats.native import lock
 from formats.native.facts import (
-    FORMAT_VERSION,
-    PACKED_VERSION,
-    STAGED_VERSION,
-    TYPED_VERSION,
     AttemptFacts,
     PartFacts,
     SinkFile,
-    digest,
-    digest_1,
-    is_version_1,
 )
+from formats.native.marks import note_published
 from formats.native.sink import CLAIMS, Claims, PartId, SinkClaim, SinkFolder, Stretch, new_claim
 from formats.native.sink_bucket import SinkBucket, is_bucket
 from formats.native.store import NativeStore
@@ -54,13 +49,13 @@ from formats.timestamps import now
 class Outputs:
     """The sinks of one attempt. `hold` them, `examine` them, `take` them, then `reveal` after every manifest.
 
-    take_over: also from another store that has shown something since.
+    take_ownership: also from another store that has shown something since.
     accept_missing: also where parts that belong to the line are gone.
     sinks_in: as of `abscli.engine.job.JobOptions`.
     """
 
     def __init__(
-        self, topology: Topology, directory: str, *, take_over: bool = False, accept_missing: bool = False,
+        self, topology: Topology, directory: str, *, take_ownership: bool = False, accept_missing: bool = False,
         sinks_in: str | None = None,
     ) -> None:  # fmt: skip
         sinks = [sink for op in topology.operators if (sink := as_sink(op)) is not None]
@@ -69,30 +64,21 @@ class Outputs:
             op for op in sinks if sinks_in is None and op not in staged and (op.connector or {})["type"] == "postgres"
         ]
         self._sinks = [op for op in sinks if op not in in_tables and op not in staged]
-        self._tables = Tables(in_tables, topology.job, take_over=take_over, accept_missing=accept_missing)
+        self._tables = Tables(in_tables, topology.job, take_ownership=take_ownership, accept_missing=accept_missing)
         self._deliveries = Deliveries(
-            staged, topology.job, directory, take_over=take_over, accept_missing=accept_missing
+            staged, topology.job, directory, take_ownership=take_ownership, accept_missing=accept_missing
         )
         self._deliveries_examined: list[DeliveryExamined] = []
+        self._operators = [op.id for op in sinks]
         self._has_staged = bool(staged)
         self._places = [(op.id, place) for op in staged if (place := folder_of_target(op, directory)) is not None]
         self._tables_examined: list[TableExamined] = []
         self._has_tables = bool(in_tables)
         self._directory = directory
         self._sinks_in = sinks_in
-        self._take_over = take_over
+        self._take_ownership = take_ownership
         self._accept_missing = accept_missing
         self._claims: dict[str, tuple[SinkFolder | SinkBucket, SinkClaim]] = {}
-
-    @property
-    def store_version(self) -> str:
-        """That a store needs whose epochs name their parts."""
-        if self._has_staged:
-            return STAGED_VERSION
-        if self._has_tables or any((op.connector or {})["type"] != "jsonl" for op in self._sinks):
-            return TYPED_VERSION
-        # Parts in buckets are uploads.
-        return PACKED_VERSION if any(is_bucket(self._folder(op)) for op in self._sinks) else FORMAT_VERSION
 
     def _folder(self, op: Operator) -> str:
         return folder_of(op, self._directory, self._sinks_in)
@@ -155,14 +141,14 @@ class Outputs:
         before = {op.id: op.id for op in self._sinks} if origins is None else origins
         self._tables_examined = self._tables.examine(promises, parent, before)
         self._deliveries_examined = self._deliveries.examine(store, promises, parent, before)
-        examined = [self._examine(op, store, promises, parent, before.get(op.id)) for op in self._sinks]
+        examined = [self._examine(op, promises, parent, before.get(op.id)) for op in self._sinks]
         for sink in examined:
             missing = sink.settlement().missing
             if missing and not self._accept_missing:
                 raise parts_missing(sink, missing, store)
         if store is not None and self._sinks_in is None and not self._accept_missing:
             covered = self._covered(examined, before)
-            for one in waiting_elsewhere(store, promises, parent, covered, self._directory):
+            for one in waiting_elsewhere(store, promises, parent, covered):
                 raise refused(one, parent)
         return examined
 
@@ -187,9 +173,7 @@ class Outputs:
                 epochs = tuple(sorted({epoch.number for epoch in one.beyond}))
                 yield StaysWritten(one.target.operator, one.target.title, epochs)
 
-    def _examine(
-        self, op: Operator, store: NativeStore | None, promises: Promises, parent: int, origin: str | None
-    ) -> Examined:
+    def _examine(self, op: Operator, promises: Promises, parent: int, origin: str | None) -> Examined:
         """origin: the sink's id in the epoch `parent`; None if it has been added since."""
         path = self._folder(op)
         folder = SinkBucket(path) if is_bucket(path) else SinkFolder(path)
@@ -197,22 +181,20 @@ class Outputs:
         lives = promises.lives
         # What is above all numbers of the store was made after it was copied, by an attempt that it does not know.
         showing = claim.line if claim is not None else by_number(lives, promises.highest)
-        ids_1 = {attempt.id for attempt in promises.attempts if is_version_1(attempt)}
-        makers_1 = tuple(stretch for stretch in by_number(lives, promises.highest) if stretch.id in ids_1)
-        facts = sink_facts(folder, showing, makers_1, promises.named)
+        facts = sink_facts(folder, showing, promises.named)
         taken_over = None
         if facts.visible:
-            if claim is None and not self._is_ours_1(folder, store):
+            if claim is None:
                 self._may_adopt(op, folder, facts)
-            elif claim is not None and claim.attempt_id not in {attempt.id for attempt in promises.attempts}:
+            elif claim.attempt_id not in {attempt.id for attempt in promises.attempts}:
                 taken_over = claim.store
-                self._may_take_over(op, folder, claim)
+                self._may_take_ownership(op, folder, claim)
         other_folders = {self._folder(sink) for sink in self._sinks if sink is not op}
         lies_in = partial(self._lies_in, op=op, present=facts.parts(), other_folders=other_folders)
         if origin is None:
             self._may_follow(op, folder, facts, promises, parent)
         wanted = wanted_of(promises, op.id if origin is None else origin, lies_in, parent)
-        return Examined(op.id, folder, claim, showing, makers_1, wanted, taken_over)
+        return Examined(op.id, folder, claim, showing, wanted, taken_over)
 
     def _lies_in(self, part: PartId, file: SinkFile, *, op: Operator, present: Collection[PartId],
                  other_folders: Collection[str]) -> bool:  # fmt: skip
@@ -223,20 +205,12 @@ class Outputs:
         made_in = place_of(self._directory, file.directory)
         return made_in == self._folder(op) or (part in present and made_in not in other_folders)
 
-    def _is_ours_1(self, folder: SinkFolder | SinkBucket, store: NativeStore | None) -> bool:
-        """Whether a store of version 1 left its mark in the sink, and it is this one."""
-        mark = folder.owner_1() if isinstance(folder, SinkFolder) else None
-        if store is None or mark is None:
-            return False
-        # The store may have been brought up by an attempt that ended before it claimed the sink.
-        return mark in (digest_1(store.facts), digest(store.storage.read(layout.STORE)))
-
-    def _may_take_over(self, op: Operator, folder: Claims, claim: SinkClaim) -> None:
-        if not self._take_over:
+    def _may_take_ownership(self, op: Operator, folder: Claims, claim: SinkClaim) -> None:
+        if not self._take_ownership:
             raise UsageError(
                 f"sink {op.id}: {folder.path} shows what attempt {claim.attempt} on the store {claim.store} made since",
                 hint="go on with that store; or give the sink another path; or set aside what this store did not make, "
-                "with --take-over",
+                "with --take-ownership",
             )
 
     def _may_follow(
@@ -245,7 +219,7 @@ class Outputs:
         """A sink that is new does not write where another one of the job has shown something, which it would set
         aside."""
         epoch = parent
-        while epoch in promises.parts and not self._take_over:
+        while epoch in promises.parts and not self._take_ownership:
             for operator, parts in promises.parts[epoch].items():
                 for id in parts:
                     if id in facts.visible and self._made_here(op, parts[id]):
@@ -260,11 +234,11 @@ class Outputs:
         return is_file and place_of(self._directory, file.directory) == self._folder(op)
 
     def _may_adopt(self, op: Operator, folder: Claims, facts: SinkFacts) -> None:
-        if not self._take_over:
+        if not self._take_ownership:
             first = min(part.name for part in facts.visible)
             raise UsageError(
                 f"sink {op.id}: {folder.path} already holds {first}, which this store did not write",
-                hint="move the output away; or give the sink another path; or set it aside with --take-over",
+                hint="move the output away; or give the sink another path; or set it aside with --take-ownership",
             )
 
     # -- what changes them --------------------------------------------------------------------------------
@@ -283,7 +257,6 @@ class Outputs:
                 settle_bucket(sink, sink.folder, claim, self._bucket_moves(sink.operator, sink.folder, claim))
                 continue
             moves = self._moves(sink.operator, sink.folder, sink.claim)
-            file_by_attempt(sink.folder, moves, sink.makers_1)
             # What is visible has to agree with the newest claim at every moment: so what is not of both lines goes
             # before the new claim, and what only the new one has comes after it.
             take_away(sink, moves)
@@ -343,6 +316,17 @@ class Outputs:
         self._tables.reveal(parts)
         self._deliveries.reveal(parts)
 
+    def note_published(self, store: NativeStore, epoch: int) -> None:
+        """Note in the store that all rows which lead to a complete epoch are published, at the end of a run.
+
+        A sink may be given another target after that: see `elsewhere`.
+        """
+        if epoch == 0 or self._sinks_in is not None:
+            return
+        id = EpochId(store.manifest(epoch).attempt_id, epoch)
+        for operator in self._operators:
+            note_published(store.storage, operator, id)
+
     def _clear_strays(self, epoch: int) -> None:
         """Put away what the attempt has staged up to an epoch that it has shown, and not named: of a task that was lost
         since, and has made the rows again.
@@ -377,7 +361,7 @@ def _newest_claim(folder: Claims) -> SinkClaim | None:
     except Damaged as error:
         # An older claim would be taken for the newest, and say of what is visible that another attempt made it.
         error.hint = (
-            f"delete the folder {CLAIMS} that it lies in, and run again with --take-over, which goes by the numbers of "
-            "the epochs"
+            f"delete the folder {CLAIMS} that it lies in, and run again with --take-ownership, which goes by the "
+            "numbers of the epochs"
         )
         raise

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from abscli.planner.lineage import Life, by_number, lives_of, maker, stretches
 from abscli.planner.settlement import Wanted
 from formats.errors import FormatError
-from formats.native.facts import AttemptFacts, SinkFile
+from formats.native.facts import AttemptFacts, CommittedFacts, SinkFile
 from formats.native.sink import PartId
 from formats.native.store import NativeStore
 
@@ -23,6 +23,7 @@ class Promises:
     parents: by epoch.
     origins: by epoch, of operators that have another id from there on, the one in its parent.
     parts: by epoch and operator, of the epochs that can be read.
+    committed: by epoch, what targets must have.
     named: all parts. Those of several sinks may have one id: attempt, task and epoch are the same.
     unread: epochs of which it is not known what they name.
     """
@@ -33,19 +34,20 @@ class Promises:
     parents: Mapping[int, int]
     origins: Mapping[int, Mapping[str, str]]
     parts: Mapping[int, Mapping[str, Mapping[PartId, SinkFile]]]
+    committed: Mapping[int, Sequence[CommittedFacts]]
     named: Mapping[PartId, Sequence[SinkFile]]
     unread: Sequence[int]
 
 
-NO_PROMISES = Promises((), (), 0, {}, {}, {}, {}, ())
+NO_PROMISES = Promises((), (), 0, {}, {}, {}, {}, {}, ())
 
 
 def read_promises(store: NativeStore) -> Promises:
     attempts = store.attempts()
-    ids = {attempt.attempt: attempt.id for attempt in attempts}
     parents: dict[int, int] = {}
     origins: dict[int, dict[str, str]] = {}
     by_epoch: dict[int, dict[str, dict[PartId, SinkFile]]] = {}
+    committed: dict[int, Sequence[CommittedFacts]] = {}
     named: dict[PartId, list[SinkFile]] = {}
     unread: list[int] = []
     for epoch in store.epoch_numbers():
@@ -55,6 +57,7 @@ def read_promises(store: NativeStore) -> Promises:
             manifest = store.manifest(epoch)
             parents[epoch] = manifest.parent
             origins[epoch] = {after: before for before, after in manifest.moved.items()}
+            committed[epoch] = manifest.committed
             parts = store.parts(epoch)
         except FormatError:
             unread.append(epoch)
@@ -62,11 +65,11 @@ def read_promises(store: NativeStore) -> Promises:
         by_operator = by_epoch[epoch] = {}
         for part in parts:
             for file in part.sink:
-                id = PartId(part.attempt_id or ids.get(part.attempt, ""), file.name)
+                id = PartId(part.attempt_id, file.name)
                 by_operator.setdefault(part.operator, {})[id] = file
                 named.setdefault(id, []).append(file)
     lives = lives_of(attempts, store.is_fenced)
-    return Promises(attempts, lives, store.highest_number(), parents, origins, by_epoch, named, unread)
+    return Promises(attempts, lives, store.highest_number(), parents, origins, by_epoch, committed, named, unread)
 
 
 def wanted_of(

@@ -35,7 +35,7 @@ def parts_missing(sink: Examined, missing: Sequence[Missing], store: NativeStore
 
 def way_on(before: str, now: str) -> str:
     """What to do where a sink that begins anew would write where one of the job has written."""
-    apart = "give it another path; or set that aside, with --take-over"
+    apart = "give it another path; or set that aside, with --take-ownership"
     if before == now:
         return f"it had been removed in between, and begins anew: {apart}"
     return f"if it is the same sink, add `moved: [{{from: {before}, to: {now}}}]` to the job file; else {apart}"

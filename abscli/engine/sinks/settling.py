@@ -5,17 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Sequence
 
 from abscli.engine.sinks.bucket_moves import BucketMoves
 from abscli.engine.sinks.examined import Examined
 from abscli.engine.sinks.moves import Moves
-from abscli.planner.lineage import is_on, maker
+from abscli.planner.lineage import is_on
 from abscli.planner.settlement import Settlement
 from formats.disk import sync_folder
 from formats.errors import Damaged
 from formats.native.facts import SinkFile
-from formats.native.sink import OWNER_1, UNNAMED, PartId, SinkClaim, SinkFolder, Stretch, epoch_of_part, staged_path
+from formats.native.sink import UNNAMED, PartId, SinkClaim, SinkFolder, epoch_of_part, staged_path
 from formats.native.sink_bucket import SinkBucket
 
 
@@ -38,16 +37,6 @@ def settle_bucket(sink: Examined, bucket: SinkBucket, claim: SinkClaim, moves: B
     times = Counter(one.part for one in shown)
     moves.set_aside([one for one in shown if one.part not in belongs])
     moves.rename([one for one in shown if one.part in belongs and times[one.part] > 1])
-
-
-def file_by_attempt(folder: SinkFolder, moves: Moves, makers: Sequence[Stretch]) -> None:
-    """Put what a store of version 1 staged and set aside where this version keeps it: by the attempt that made it."""
-    for part in [part for part in folder.staged() if not part.attempt_id]:
-        if attempt_id := maker(makers, part.epoch.number):
-            moves.set_aside(part.staged, PartId(attempt_id, part.name).staged, moves.inode(part.staged))
-    for part in [part for part in folder.superseded() if not part.attempt_id]:
-        if attempt_id := maker(makers, part.epoch.number):
-            moves.set_aside(part.superseded, PartId(attempt_id, part.name).superseded, moves.inode(part.superseded))
 
 
 def take_away(sink: Examined, moves: Moves) -> Settlement:
@@ -87,8 +76,6 @@ def bring_in(sink: Examined, folder: SinkFolder, moves: Moves, attempts: set[str
     for part in settlement.strays:
         put_away_for_good(moves, part)
     _drop_unfinished(folder, attempts)
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(os.path.join(folder.path, OWNER_1))
     sync_folder(folder.path)
 
 
@@ -113,6 +100,6 @@ def show(folder: SinkFolder, moves: Moves, id: str, file: SinkFile) -> None:
 def _drop_unfinished(folder: SinkFolder, attempts: set[str]) -> None:
     """Delete what attempts of this store were writing when they ended: it belongs to no epoch."""
     for id, path in folder.unfinished():
-        if not id or id in attempts:
+        if id in attempts:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(folder.storage.local_path(path))

@@ -22,7 +22,6 @@ from formats.native.facts import (
     SinkFile,
     StateFileFacts,
     header,
-    with_version,
 )
 from formats.native.schedules import KINDS, TakenStep, write_steps
 from formats.native.state.row_groups import put_tables
@@ -112,7 +111,7 @@ def write_logs(
         path = layout.log(draft.epoch, str(draft.task), str(channel.sender), draft.attempt_id)
         file = put_file(storage, path, encode_log(batches), rows) if rows else None
         written.append(LogFacts(str(channel), rows, file))
-    return with_version(PartFacts(
+    return PartFacts(
         epoch=draft.epoch,
         attempt=draft.attempt,
         task_name=str(draft.task),
@@ -134,7 +133,7 @@ def write_logs(
         watermark=draft.watermark,
         skipped=draft.skipped,
         **header(PartFacts),
-    ))  # fmt: skip
+    )
 
 
 def _schedule(piece: Delta) -> ScheduleFacts | None:

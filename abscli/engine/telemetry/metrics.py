@@ -8,19 +8,12 @@ import time
 from collections.abc import Iterator
 from typing import assert_never
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    Info,
-    disable_created_metrics,
-    start_http_server,
-)
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, disable_created_metrics
 
 from abscli.engine.coordinator import CIRCULATING_BYTES, Progress
 from abscli.engine.errors import UsageError
 from abscli.engine.sources.inputs import LaterInput
+from abscli.engine.telemetry.metrics_server import MetricsServer
 from abscli.engine.telemetry.news import (
     Begun,
     EpochDone,
@@ -64,7 +57,7 @@ class JobMetrics:
         self._read = 0
         self._epoch = Gauge("abs_epoch", "Number of the newest complete epoch.", registry=registry)
         self._epochs = Counter("abs_epochs", "Epochs that have ended.", ["outcome"], registry=registry)
-        for outcome in ("complete", "given_up"):
+        for outcome in ("complete", "aborted"):
             self._epochs.labels(outcome)
         self._open = Gauge("abs_open_epochs", "Epochs in flight.", registry=registry)
         since = Gauge(
@@ -137,7 +130,7 @@ class JobMetrics:
                 for operator, watermark in news.watermarks.items():
                     self._watermark.labels(operator).set(math.inf if watermark == END else watermark / 1_000_000)
             case EpochGivenUp():
-                self._epochs.labels("given_up").inc()
+                self._epochs.labels("aborted").inc()
             case Recovering():
                 self._restarts.inc()
                 self._restarting.set(1)
@@ -163,21 +156,18 @@ class JobMetrics:
 
 @contextlib.contextmanager
 def served(metrics: JobMetrics, host: str, port: int) -> Iterator[str]:
-    """Serves the figures at the address while the block runs, which gets their URL. port: 0 for any that is free.
+    """Serve the metrics at an address while the block runs, which gets their URL.
 
-    UsageError if it cannot be listened on.
+    port: 0 for any free port.
+    Raises UsageError if the address cannot be listened on.
     """
     try:
-        server, thread = start_http_server(port, addr=host, registry=metrics.registry)
-    except OSError as error:
+        server = MetricsServer(metrics.registry, host, port)
+    except (OSError, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not a valid host name"
         raise UsageError(
-            f"cannot listen on {host}:{port} for --metrics: {error.strerror}",
+            f"cannot listen on {host}:{port} for --metrics: {reason}",
             hint="name an address of this machine, and a port that nothing else listens on",
         ) from None
-    try:
-        shown = f"[{host}]" if ":" in host else host
-        yield f"http://{shown}:{server.server_port}/metrics"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with contextlib.closing(server):
+        yield server.url

@@ -13,11 +13,12 @@ from typing import Any
 import msgspec
 
 from abscli.protocol.task import Task
-from abscli.protocol.trace import SCHEMA, VERSION, Plain, TracedTask
+from abscli.protocol.trace import SCHEMA, Plain, TracedTask
 from formats.disk import writing
 from formats.errors import FormatError
 from formats.ids import TaskId
 from formats.output_file import check_outside
+from formats.version import FORMAT_VERSION
 
 _BEGIN = f'{{"schema":"{SCHEMA}"'.encode()
 
@@ -54,7 +55,7 @@ class TraceFile:
 
     def begin(self, head: Plain) -> None:
         """A new attempt. head: what is to be known of it."""
-        self.tell({"schema": SCHEMA, "version": VERSION, **head})
+        self.tell({"schema": SCHEMA, "version": FORMAT_VERSION, **head})
 
     def tell(self, line: Plain) -> None:
         """One line."""

@@ -197,7 +197,7 @@ def _read(storage: Storage, number: int) -> Claim | None:
         return msgspec.json.decode(storage.read(_name(number)), type=Claim)
     except NotFound:
         return None
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         message = f"has a {_name(number)} that abs did not write"
         raise FormatError(message, path=storage.root, hint="name another place") from None
 

@@ -87,7 +87,7 @@ def diff_files(left: tuple[FlinkStore, int], right: tuple[FlinkStore, int]) -> F
     return FilesDiff(
         shared=_sum(before & after),
         new=_sum(after - before),
-        gone=_sum(before - after),
+        removed=_sum(before - after),
         state_size=Change(*states),
         checkpointed_size=Change(*(facts.total_checkpointed(one) for one in metadata)),
     )

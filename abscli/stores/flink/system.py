@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from abscli.stores.flink.recovery import FlinkRecovery
     from abscli.stores.flink.rewriting.text_rewrite import FlinkRewritten
     from abscli.stores.flink.upgrading.text_upgrade import UpgradeReport
+    from abscli.stores.recovery import JobFile
     from abscli.stores.removal import Collected, RemovalRequest
     from abscli.text.inspect_page import EpochPage, StorePage
+    from abscli.text.validate import Advice
     from formats.flink.store import FlinkStore
     from formats.job.model import Topology
     from formats.storage import Storage
@@ -32,6 +34,7 @@ class Flink(System):
     words = Words(
         title="Flink",
         store="Flink checkpoints",
+        epoch="checkpoint",
         looked_for="chk-N, or _metadata (a checkpoint or savepoint of Flink)",
         lost_input="a restart goes on as the source's OffsetResetStrategy says: with the oldest record, with the "
         "newest, or (NONE) not at all",
@@ -59,7 +62,7 @@ class Flink(System):
 
     def check(
         self, storage: Storage, epoch: int | str | None, *, quick: bool, progress: Progress,
-        options: ReadOptions = NOTHING, visit: Visit = unvisited,
+        options: ReadOptions = NOTHING, visit: Visit = unvisited, job: JobFile | None = None,
     ) -> Checked:  # fmt: skip
         from abscli.stores.flink.check import check
 
@@ -115,6 +118,12 @@ class Flink(System):
         from abscli.stores.flink.diff import compare
 
         return compare(left, right)
+
+    def advice(self, job: str | None = None) -> Advice:
+        from abscli.stores.flink.text.validate import MEANING, next_command
+        from abscli.text.validate import Advice
+
+        return Advice(self.words.store, next_command, MEANING, self.words.epoch)
 
     def store_text(self, page: StorePage, *, width: int, ascii: bool) -> str:
         from abscli.stores.flink.text.inspect import store_text

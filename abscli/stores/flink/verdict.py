@@ -16,7 +16,8 @@ import msgspec
 from abscli.report.findings import HARMLESS, Code, EpochReport, Finding, StoreReport
 from abscli.stores.flink.conservation import conserved
 from formats.flink.evidence import FIELDS, EpochEvidence, FileEvidence
-from formats.flink.files.resolve import How
+from formats.flink.files.folders import COPY_ELSEWHERE
+from formats.flink.files.resolve import How, directory_of
 from formats.flink.in_flight import Tally
 from formats.flink.metadata.handles import key_groups
 from formats.flink.regional.origins import words as taken_over_words
@@ -29,7 +30,7 @@ NEVER: dict[Code, str] = {
     Code.ROW_MISMATCH: "Flink writes no numbers of rows",
     Code.CONSERVATION: "Flink counts no records, and none were kept in flight",
     Code.POSITION_REGRESSED: "checkpoints of Flink do not name the one before",
-    Code.TOPOLOGY_MISSING: "the metadata does not hold the job graph",
+    Code.TOPOLOGY_MISSING: "the metadata does not contain the job graph",
 }
 """What the format does not allow to check, and why."""
 
@@ -41,7 +42,7 @@ NOT_READ: dict[Code, str] = {
 
 NO_TALLIES: Final[Mapping[int, Tally]] = MappingProxyType({})
 
-NAMED = 8
+NAMED = 4
 """States that a finding about a file names."""
 
 
@@ -182,7 +183,7 @@ def _report(
     reason: str | None = None,
 ) -> EpochReport:
     unchecked = tuple(code for code in Code if code in why)
-    return EpochReport(evidence.epoch, verdict, tuple(findings), unchecked, evidence.modified, reason)
+    return EpochReport(evidence.epoch, verdict, tuple(findings), unchecked, None, reason, modified=evidence.modified)
 
 
 def _not_known(evidence: EpochEvidence) -> str | None:
@@ -218,7 +219,8 @@ def _file(file: FileEvidence) -> Finding | None:
     if not file.looked:
         return None
     if file.size is None:
-        return Finding(Code.MISSING_FILE, file.task, None, file.path, f"is not there; it holds {content}; {file.hint}")
+        hint = "" if file.hint == COPY_ELSEWHERE else f"; {file.hint}"  # what the code's meaning says already
+        return Finding(Code.MISSING_FILE, file.task, None, file.path, f"missing; it held {content}{hint}")
     if not file.fits:
         message = f"has {file.size} bytes, {file.wanted} were written; it holds {content}"
         return Finding(Code.SIZE_MISMATCH, file.task, None, file.path, message)
@@ -255,9 +257,10 @@ def _notes(evidence: EpochEvidence) -> Iterator[str]:
     for how, clause in ((How.MOVED, "were moved with their job"), (How.MAPPED, "are at --path-map's place")):
         files = {file.written for file in evidence.files if file.how is how}
         if files:
+            directories = _some(sorted({directory_of(file) for file in files}))
             yield (
-                f"{len(files)} files {clause}: Flink looks for {min(files)} and will not find it;"
-                " `abs restore` makes a copy that it can read"
+                f"{len(files)} files {clause}: Flink looks for them in {directories} and does not find them;"
+                " `abs restore` makes a copy that Flink can read"
             )
     if metadata is not None:
         yield from (f"regional: the state of {one}" for one in taken_over_words(metadata, evidence.names))

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 from abscli.report.findings import StoreReport
 from abscli.stores.base import Checked, Progress, Visit, unvisited
-from abscli.stores.native.checks.outputs import with_output
+from abscli.stores.native.checks.named_parts import SinkParts
+from abscli.stores.native.checks.sinks import with_sinks
 from abscli.stores.native.store_verdict import check_store
 from abscli.stores.native.verdict import cut_in
+from abscli.stores.recovery import JobFile
 from formats.errors import FormatError
 from formats.native import layout
 from formats.native.evidence import (
@@ -19,19 +21,20 @@ from formats.native.evidence import (
     open_for_validation,
     store_evidence,
 )
-from formats.native.facts import PartFacts
+from formats.native.facts import ManifestFacts
 from formats.native.probe import Prober
 from formats.native.store import NativeStore, files_of
 from formats.storage import Storage, walk
 
 
 def check(
-    storage: Storage, epoch: int | str | None, *, quick: bool, progress: Progress, visit: Visit = unvisited
-) -> Checked:
+    storage: Storage, epoch: int | str | None, *, quick: bool, progress: Progress, visit: Visit = unvisited,
+    job: JobFile | None = None,
+) -> Checked:  # fmt: skip
     """As `abscli.stores.base.System.check`."""
     store, problems = open_for_validation(storage)
     store.looks_once()
-    sinks: dict[int, tuple[PartFacts, ...]] = {}
+    sinks = SinkParts()
     number = None if epoch is None else store.resolve(epoch)
     read, total = 0, None if quick else _bytes(store, number)
 
@@ -51,7 +54,9 @@ def check(
     else:
         report, at_rest = check_one(store, problems, number, prober), False
         visit(store, number)
-    report, why = with_output(store, report, prober, at_rest=at_rest, sinks=sinks if number is None else None)
+    report, why = with_sinks(
+        store, report, prober, job=job, at_rest=at_rest, sinks=sinks if number is None else None
+    )
     return Checked(report, store.job or None, number, why)
 
 
@@ -70,12 +75,12 @@ def _bytes(store: NativeStore, epoch: int | None) -> int | None:
 
 def check_all(
     store: NativeStore, problems: tuple[Problem, ...], prober: Prober,
-    sinks: dict[int, tuple[PartFacts, ...]] | None = None, visit: Visit = unvisited,
+    sinks: SinkParts | None = None, visit: Visit = unvisited,
 ) -> StoreReport:  # fmt: skip
     """Every epoch, the store's own facts, and files that nothing refers to: these only in a store at rest, since a
     job that runs begins, completes and removes epochs while they are being read.
 
-    sinks: gets the parts of sinks that epochs name, of which parts could be read.
+    sinks: gets the parts of sinks that epochs name, where these could be read.
     """
     at_rest = store.running_attempt() is None
     whole = store_evidence(store, problems)
@@ -85,8 +90,8 @@ def check_all(
             evidence = epoch_evidence(store, number, prober)
             if evidence is None:
                 continue
-            if sinks is not None and evidence.parts is not None:
-                sinks[number] = tuple(part for part in evidence.parts if part.sink)
+            if sinks is not None and isinstance(evidence.head, ManifestFacts):
+                sinks.add(evidence.head, evidence.parts)
             visit(store, number)
             yield evidence
 

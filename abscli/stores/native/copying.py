@@ -34,7 +34,6 @@ from formats.native.facts import (
 from formats.native.names import check_facts
 from formats.native.remove import is_unfinished, stored_files
 from formats.native.store import NativeStore, files_of, is_native
-from formats.native.writer import bring_up
 from formats.parallel import in_order
 from formats.storage import (
     LocalStorage,
@@ -56,8 +55,8 @@ class Became(StrEnum):
     """What became of an epoch."""
 
     COPIED = "copied"
-    THERE = "there"
-    GONE = "gone"
+    PRESENT = "present"
+    REMOVED = "removed"
     DAMAGED = "damaged"
 
 
@@ -69,7 +68,7 @@ class CopiedEpoch(msgspec.Struct, frozen=True):
     """
 
     epoch: int
-    became: Became
+    outcome: Became
     files: int
     bytes: int
     reason: str | None = None
@@ -96,7 +95,7 @@ class Copied(msgspec.Struct, frozen=True):
     @property
     def damaged(self) -> tuple[CopiedEpoch, ...]:
         """Those that could not be copied."""
-        return tuple(epoch for epoch in self.epochs if epoch.became is Became.DAMAGED)
+        return tuple(epoch for epoch in self.epochs if epoch.outcome is Became.DAMAGED)
 
 
 class Belongings(NamedTuple):
@@ -116,7 +115,7 @@ class Belongings(NamedTuple):
 
 def belongings(store: NativeStore, epoch: int) -> Belongings:
     """All that an epoch refers to; NotFound, Damaged."""
-    path = store.outcome_path(epoch) or layout.outcome(epoch)
+    path = layout.outcome(epoch)
     data = store.storage.read(path)
     manifest = unseal(data, ManifestFacts, f"{store.path}/{path}")
     check_facts(manifest, f"{store.path}/{path}")
@@ -257,19 +256,16 @@ class _Copy:
             # The newest first: a job that runs removes the oldest.
             for number in sorted({n for n in numbers if self._store.has_manifest(n)} - rows.keys(), reverse=True):
                 rows[number] = self._epoch(number)
-            if any(row.became in (Became.COPIED, Became.THERE) for row in rows.values()) or only is not None:
+            if any(row.outcome in (Became.COPIED, Became.PRESENT) for row in rows.values()) or only is not None:
                 break
-        kept = [number for number, row in rows.items() if row.became in (Became.COPIED, Became.THERE)]
+        kept = [number for number, row in rows.items() if row.outcome in (Became.COPIED, Became.PRESENT)]
         if not kept:
             raise self._nothing(rows)
         if only is None:
             self._rest()
         tags = self._tags(set(kept))
         if self._new:
-            facts = msgspec.structs.replace(self._copy.facts, version=self._store.facts.version)
-            self._put(layout.STORE, seal(facts))
-        else:
-            bring_up(self._target, self._copy.facts, self._store.facts.version)
+            self._put(layout.STORE, seal(self._copy.facts))
         return Copied(
             self._store.path, self._target.root, self._store.job, self._new,
             tuple(rows[number] for number in sorted(rows)), tags, self._files, self._bytes,
@@ -277,7 +273,7 @@ class _Copy:
 
     def _nothing(self, rows: dict[int, CopiedEpoch]) -> FormatError:
         newest = rows[max(rows)]
-        if newest.became is Became.DAMAGED:
+        if newest.outcome is Became.DAMAGED:
             return Damaged(f"no epoch could be copied; of {newest.epoch}: {newest.reason}", path=self._store.path)
         return NotFound("every epoch was removed while it was copied: give one a tag, and copy that",
                         path=self._store.path)  # fmt: skip
@@ -294,13 +290,12 @@ class _Copy:
                 self._count(count)
             if self._read(mine.outcome) != mine.data:
                 self._put(mine.outcome, mine.data, replace=True)
-                self._clear(epoch, mine.outcome)
         except FormatError as error:
             self._let_go(missing)
             gone = isinstance(error, NotFound) and not NativeStore(self._source).has_manifest(epoch)
             reason = "was removed while it was copied" if gone else str(error)
-            return CopiedEpoch(epoch, Became.GONE if gone else Became.DAMAGED, 0, 0, reason)
-        became = Became.THERE if files == self._files else Became.COPIED
+            return CopiedEpoch(epoch, Became.REMOVED if gone else Became.DAMAGED, 0, 0, reason)
+        became = Became.PRESENT if files == self._files else Became.COPIED
         return CopiedEpoch(epoch, became, self._files - files, self._bytes - size)
 
     def _is_there(self, file: FileFacts) -> bool:
@@ -317,12 +312,6 @@ class _Copy:
             return False
         self._proved.update(one.path for one in new)
         return True
-
-    def _clear(self, epoch: int, outcome: str) -> None:
-        """A store of version 1 that has been mended has the outcome under another name."""
-        for path in (layout.manifest_1(epoch), layout.aborted_1(epoch)):
-            if path != outcome:
-                self._target.delete(path)
 
     def _file(self, file: FileFacts) -> int:
         data = checked(self._source, file)
@@ -349,7 +338,7 @@ class _Copy:
             self._store.recovery(path)
             self._once(path)
         for number in self._store.fences():
-            if self._copy.outcome_path(number) is None:
+            if not self._copy.has_outcome(number):
                 self._store.fence(number)
                 self._once(layout.outcome(number))
         self._books(self._lives)

@@ -128,7 +128,7 @@ def _copied(store: NativeStore, epoch: int | None, folder: str) -> Copy:
 def _copy(store: NativeStore, epoch: int, folder: str, passed_over: dict[int, str]) -> Copy:
     to = os.path.join(folder, f"store-{epoch}")
     copied = copy_store(store, epoch, to)
-    assert all(row.became is Became.COPIED for row in copied.epochs)
+    assert all(row.outcome is Became.COPIED for row in copied.epochs)
     copy = NativeStore(LocalStorage(to))
     plan = plan_recovery(copy, epoch=epoch)
     if isinstance(plan, NoPlan):

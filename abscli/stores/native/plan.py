@@ -5,6 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
+import msgspec
+
 from abscli.planner.lineage import Life, line, lives_of
 from abscli.planner.named import parts_named, tasks_named
 from abscli.planner.placement import subtasks_of
@@ -16,11 +18,12 @@ from formats.errors import FormatError, NoRecovery, UnknownTask
 from formats.ids import TaskId
 from formats.job.model import Topology
 from formats.native import layout
-from formats.native.facts import digest, older_digests
-from formats.native.plan import NativePlan
+from formats.native.fact_files import check_size
+from formats.native.facts import digest
+from formats.native.plan import NativePlan, PlanKind
 from formats.native.store import NativeStore, files_of
 from formats.plan import PinnedFile, Plan, encode
-from formats.storage import absolute, ranges, walk
+from formats.storage import Storage, absolute, ranges, walk
 from formats.timestamps import now
 from formats.view import EpochDetail
 
@@ -45,6 +48,7 @@ def plan_recovery(
     NoPlan if no epoch is whole, or what it has on its channels cannot be given to other tasks. Raises NotFound for an
     unknown one, UnknownTask, BadOption for a parallelism that cannot be.
     """
+    newest = newest_complete(store)
     whole = newest_whole(store, epoch=epoch, distrust=distrust, below=below)
     if isinstance(whole, NoPlan):
         return whole
@@ -57,7 +61,7 @@ def plan_recovery(
             check(store, number, overridden(store.topology(number), parallelism))
         except NoRecovery as error:
             return NoPlan.of(error)
-    return _sealed(store, number, plan_full(
+    return sealed(store, number, newest, plan_full(
         store.topology(number),
         detail,
         topology_sha256=store.topology_sha256(number),
@@ -72,13 +76,14 @@ def plan_failed(
 ) -> Plan[NativePlan] | NoPlan:
     """These tasks of the running job have died, and those of these workers: what must restart, from the newest whole
     epoch. local: as of `plan_partial`. UnknownTask for a worker that the newest attempt does not have."""
+    newest = newest_complete(store)
     whole = newest_whole(store)
     if isinstance(whole, NoPlan):
         return whole
     detail, skipped = whole
     number = detail.facts.epoch
     topology = store.topology(number)
-    return _sealed(store, number, plan_partial(
+    return sealed(store, number, newest, plan_partial(
         topology,
         [*tasks_named(topology, failed), *_tasks_of(store, number, workers)],
         local=local,
@@ -94,7 +99,9 @@ def _started_together(store: NativeStore, epoch: int) -> bool:
     """Whether all tasks of the newest attempt have started from this epoch, at its beginning or together since."""
     attempt = store.attempts()[-1].attempt
     back = (facts for facts in store.recoveries() if facts.attempt == attempt and facts.epoch == epoch)
-    return store.manifest(epoch).attempt != attempt or any(not each.untouched and each.again is None for each in back)
+    if store.manifest(epoch).attempt != attempt:
+        return True
+    return any(not each.untouched and each.deterministic_replay is None for each in back)
 
 
 def _tasks_of(store: NativeStore, epoch: int, workers: Sequence[int]) -> Iterator[TaskId]:
@@ -124,10 +131,31 @@ def plan_graph(topology: Topology, failed: Sequence[str], *, local: bool = False
     return Plan(system=SYSTEM, created=now(), store=None, body=body, relies_on=())
 
 
-def _sealed(store: NativeStore, epoch: int, body: NativePlan) -> Plan[NativePlan]:
+def newest_complete(store: NativeStore) -> int:
+    """Return the newest complete epoch; 0 if there is none.
+
+    A plan asks for it before it checks anything, which may take minutes: epochs that are completed meanwhile make the
+    plan stale.
+    """
+    return max(_complete(store), default=0)
+
+
+def sealed(store: NativeStore, epoch: int, newest: int, body: NativePlan) -> Plan[NativePlan]:
+    """Return the plan with the files that it relies on. newest: see `newest_complete`."""
+    body = msgspec.structs.replace(body, newest=newest)
     return Plan(
         system=SYSTEM, created=now(), store=absolute(store.path), body=body, relies_on=tuple(relied_on(store, epoch))
     )
+
+
+def pin_facts(storage: Storage, path: str) -> PinnedFile:
+    """Pin the current content of a fact file. Raises NotFound, and Damaged if it is larger than a fact file may be."""
+    check_size(storage, path)
+    return pin(storage, path)
+
+
+def _complete(store: NativeStore) -> Iterator[int]:
+    return (number for number in store.epoch_numbers() if store.has_manifest(number))
 
 
 def newest_whole(
@@ -206,7 +234,7 @@ def relied_on(store: NativeStore, epoch: int) -> list[PinnedFile]:
 
     Those that others name are as they are to be, by their digests, and not as they are.
     """
-    sealed = [layout.STORE, store.outcome_path(epoch) or layout.outcome(epoch)]
+    sealed = [layout.STORE, layout.outcome(epoch)]
     sealed += [entry.name for entry in walk(store.storage, layout.ATTEMPTS)][-1:]
     manifest = store.manifest(epoch)
     named = {layout.topology(manifest.topology_sha256): manifest.topology_sha256}
@@ -214,7 +242,7 @@ def relied_on(store: NativeStore, epoch: int) -> list[PinnedFile]:
     for part in store.parts(epoch):
         for file in files_of(part):
             named[file.path] = file.sha256 or ""
-    return [pin(store.storage, path) for path in sealed] + [
+    return [pin_facts(store.storage, path) for path in sealed] + [
         PinnedFile(path, ranges.size(store.storage, path) or 0, sha256) for path, sha256 in sorted(named.items())
     ]
 
@@ -226,8 +254,8 @@ def what_changed(store: NativeStore, plan: Plan[NativePlan], *, copied: bool = F
     """
     later = _later_attempts(store, plan, copied=copied)
     for pinned in plan.relies_on:
-        if pinned.path == layout.STORE and (copied or pinned.sha256 in older_digests(store.facts)):
-            continue  # a copy has its own; and the restore itself brings an older store up
+        if copied and pinned.path == layout.STORE:
+            continue  # a copy has its own
         if copied and pinned.path.startswith(f"{layout.ATTEMPTS}/") and _not_copied(store, plan, pinned.path):
             continue
         problem = change(store.storage, pinned)
@@ -237,6 +265,11 @@ def what_changed(store: NativeStore, plan: Plan[NativePlan], *, copied: bool = F
         attempt = store.attempt(path)
         if attempt.kind not in ("restore", "repair", "rescale") or attempt.plan != plan_digest(plan):
             return f"the job has run since: there is {path}"
+    if not copied and plan.body.kind is PlanKind.RECOVER:
+        begun = {store.attempt(path).attempt for path in later}
+        newer = [n for n in _complete(store) if n > plan.body.newest and store.manifest(n).attempt not in begun]
+        if newer:
+            return f"the job has gone on since: epoch {max(newer)} is complete, the plan knows up to {plan.body.newest}"
     return None
 
 

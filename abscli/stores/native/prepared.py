@@ -1,20 +1,20 @@
-"""Prepared transactions in databases that nobody will finish: what attempts had prepared that ended before a manifest
-named it.
+"""Prepared transactions that nobody will finish: their attempts ended before a manifest named them.
 
-A prepared transaction outlives everybody, holds its locks and keeps the server from cleaning up. Those are judged that
-attempts of this store have prepared, for epochs that this store knows the outcome of, and only while no job holds the
-table: any other may be named by a manifest yet.
+A prepared transaction outlives its session, holds its locks and keeps the server from cleaning up. Only transactions
+are judged that attempts of this store have prepared, for epochs whose outcome this store knows, and only while no job
+holds the table: a manifest may yet name any other. The databases are those of the job file that the user names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from abscli.engine.postgres.database import Table
-from abscli.engine.sinks.postgres.epochs import holding, prepared, prepared_at
-from abscli.engine.sinks.postgres.tables import end
-from formats.job.model import Kind
+from abscli.engine.sinks.postgres.epochs import end, holding, prepared, prepared_at
+from abscli.stores.native.checks.named_parts import Way, way_of
+from abscli.stores.native.targets import Targets
+from formats.job.model import Operator
 from formats.native.store import NativeStore
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ SCHEME = "postgres:"
 
 
 class LeftTransaction(NamedTuple):
-    """One that nobody will finish. table: of its sink; begun: when it was prepared, seconds since 1970."""
+    """A transaction that nobody will finish. table: of its sink; begun: when it was prepared, seconds since 1970."""
 
     table: str
     gid: str
@@ -38,44 +38,53 @@ class LeftTransaction(NamedTuple):
         return f"{SCHEME}{self.table}/{self.gid}"
 
 
-def tables_of(store: NativeStore) -> dict[str, Table]:
-    """The tables of the job's sinks, by operator, as its attempts had them, the newest last."""
-    digests = [attempt.topology_sha256 for attempt in store.attempts()]
-    return {
-        op.id: Table.of(op)
-        for digest in dict.fromkeys(digests)
-        for op in store.topology_by_digest(digest).operators
-        if op.kind is Kind.SINK and op.connector is not None and op.connector.get("type") == "postgres"
-    }
+class TableSink(NamedTuple):
+    """A table that a sink of the job file writes in transactions. ids: that the sink has had in the store."""
+
+    table: Table
+    ids: Sequence[str]
+
+    @classmethod
+    def all_of(cls, targets: Targets) -> list[TableSink]:
+        """Return the tables of all sinks of the job file that write in transactions."""
+        return [cls.of(sink, targets) for sink in targets.sinks.values() if way_of(sink) is Way.PREPARED]
+
+    @classmethod
+    def of(cls, sink: Operator, targets: Targets) -> TableSink:
+        """Return the table of one sink of the job file."""
+        return cls(Table.of(sink), targets.ids_of(sink))
 
 
-def left_transactions(store: NativeStore) -> list[LeftTransaction]:
-    """Those of all sinks of the store; no job may run on it. FormatError, UsageError and EngineStopped where that
-    cannot be known."""
-    return [left for table in tables_of(store).values() for left in _left_in(store, table, going=None)]
+def left_transactions(store: NativeStore, sinks: Iterable[TableSink]) -> list[LeftTransaction]:
+    """List the prepared transactions in the databases of these tables that nobody will finish.
+
+    No job may run on the store. Raises FormatError, UsageError and EngineStopped if that cannot be known.
+    """
+    return [left for sink in sinks for left in _left_in(store, sink, going=())]
 
 
-def give_up(store: NativeStore, uris: Collection[str]) -> None:
-    """Roll back those of these that nobody will finish still, as `LeftTransaction.uri` names them."""
-    for table in tables_of(store).values() if uris else ():
-        _left_in(store, table, going=uris)
+def roll_back(store: NativeStore, sinks: Iterable[TableSink], uris: Collection[str]) -> None:
+    """Roll back those of these transactions that still nobody will finish. uris: as of `LeftTransaction.uri`."""
+    for sink in sinks if uris else ():
+        _left_in(store, sink, going=uris)
 
 
-def _left_in(store: NativeStore, table: Table, going: Collection[str] | None) -> list[LeftTransaction]:
+def _left_in(store: NativeStore, sink: TableSink, going: Collection[str]) -> list[LeftTransaction]:
     """going: those to roll back."""
     attempts = {attempt.id for attempt in store.attempts()}
     complete = filter(store.has_manifest, store.epoch_numbers())
     named = {file.prepared for epoch in complete for part in store.parts(epoch) for file in part.sink}
     highest = store.highest_number()
+    table = sink.table
 
     def look(connection: Connection) -> Iterator[LeftTransaction]:
         with holding(connection, table, store.job) as is_held:
             # A copy of the store may run on: what it has prepared is its own.
             for gid, part in prepared(connection).items() if is_held else ():
-                is_ours = part.operator == table.operator and part.attempt_id in attempts and part.epoch <= highest
+                is_ours = part.operator in sink.ids and part.attempt_id in attempts and part.epoch <= highest
                 if is_ours and gid not in named:
                     left = LeftTransaction(table.title, gid, prepared_at(connection, gid))
-                    if going is not None and left.uri in going:
+                    if left.uri in going:
                         end(connection, "rollback", gid)
                     yield left
 

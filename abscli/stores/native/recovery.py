@@ -36,7 +36,7 @@ class NativeRecovery(Recovery[NativeStore, NativePlan, "NativeRestored | Repaire
     lists: Mapping[str, str] = MappingProxyType({"restart": "restart"})
     plan_options = frozenset({"--failed", "--failed-worker", "--recovery", "--strategy", "--distrust", "--parallelism"})
     restore_options = frozenset(
-        {"--job", "--until", "--policy", "--state-memory", "--accept-missing-parts", "--insecure"}
+        {"--job", "--until", "--policy", "--state-memory", "--take-ownership", "--accept-missing-parts", "--insecure"}
     )
     runs_job = True
 
@@ -115,6 +115,7 @@ class NativeRecovery(Recovery[NativeStore, NativePlan, "NativeRestored | Repaire
             keep=None,
             until="drained" if request.until == "drained" else "end",
             state_memory=request.state_memory,
+            take_ownership=request.take_ownership,
             accept_missing=request.accept_missing,
             insecure=request.insecure,
             context=request.context,
@@ -163,7 +164,7 @@ class NativeRecovery(Recovery[NativeStore, NativePlan, "NativeRestored | Repaire
             where = os.path.relpath(where)
         command = f"abs run {shlex.quote(request.job.path)}{_engine(request)} --store {shlex.quote(where)} --resume"
         command += "".join(f" --parallelism {id}={number}" for id, number in restored.parallelism.items())
-        return (*notes, f"next: {command}")
+        return (*notes, f"Next: {command}")
 
 
 def _engine(request: RestoreRequest) -> str:

@@ -15,7 +15,7 @@ from abscli.engine.coordinator import Progress
 from abscli.engine.generations.change import change_since
 from abscli.engine.generations.rescaling import Rescale, publish
 from abscli.engine.generations.rescaling import check as check_logs
-from abscli.engine.job import JobOptions, Outcome, rehearse, run_job
+from abscli.engine.job import JobOptions, Outcome, job_sinks, rehearse, run_job
 from abscli.engine.telemetry.news import News, Rescaled
 from abscli.planner.rescale import with_parallelism
 from abscli.stores.copying import check_folder, new_folder, roots
@@ -27,7 +27,7 @@ from formats.errors import FormatError, NoRecovery, OtherJob, StalePlan
 from formats.job.changes import Changes
 from formats.job.model import Topology, canonical
 from formats.native import layout
-from formats.native.facts import FORMAT_VERSION, digest, major
+from formats.native.facts import digest
 from formats.native.plan import NativePlan, PlanKind
 from formats.native.store import NativeStore, is_native
 from formats.native.writer import put_store
@@ -167,13 +167,18 @@ def restore(
             raise StalePlan(f"the plan no longer holds: {problem}", path=target, hint="give --to a new directory")
 
     start = carried_to(NativeStore(open_writable(target)) if copied else store, plan, copied=copied)
-    options = dataclasses.replace(options, from_epoch=start, kind="restore", take_over=True, plan=plan_digest(plan))
+    # A copy is another store, which cannot write what the original has written unless it takes that over.
+    options = dataclasses.replace(
+        options, from_epoch=start, kind="restore", take_ownership=copied or options.take_ownership,
+        plan=plan_digest(plan),
+    )
     old = NativeStore(open_writable(target)).topology(start)
     if changed := rescaled_by(old, topology, options.changes, numbers):
         before = {options.changes.heir(change.operator) or "": change.before for change in changed}
-        rehearse(with_parallelism(topology, before), target, options)
+        unscaled = with_parallelism(topology, before)
+        rehearse(unscaled, target, options)
         order = Rescale(start, rescaled(old, changed), os.path.abspath(options.directory), options.plan)
-        epoch = publish(open_writable(target), order, verify)
+        epoch = publish(open_writable(target), order, verify, job_sinks(unscaled, target, options))
         on_news(Rescaled(epoch, start, in_words(changed)))
         options = dataclasses.replace(options, from_epoch=epoch)
     outcome: Outcome = run_job(
@@ -222,7 +227,7 @@ def copy_epoch(store: NativeStore, epoch: int, to: str) -> None:
     with new_folder(to) as copy:
         for path in paths:
             copy.copy(store.storage, path)
-        put_store(LocalStorage(copy.path), store.job, max(FORMAT_VERSION, store.facts.version, key=major))
+        put_store(LocalStorage(copy.path), store.job)
 
 
 def _copy_to_bucket(store: NativeStore, paths: Sequence[str], to: str) -> None:
@@ -239,7 +244,7 @@ def _copy_to_bucket(store: NativeStore, paths: Sequence[str], to: str) -> None:
         for path in paths:
             target.put(path, store.storage.read(path))
             placed.append(path)
-        put_store(target, store.job, store.facts.version)
+        put_store(target, store.job)
     except BaseException as error:
         for path in placed:
             with contextlib.suppress(FormatError, OSError):

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from abscli.engine.coordinator import Progress, Service
 from abscli.engine.generations.rescaling import Rescale, publish
 from abscli.engine.generations.rescaling import check as check_logs
-from abscli.engine.job import JobOptions, Outcome, Rehearsal
+from abscli.engine.job import JobOptions, Outcome, Rehearsal, job_sinks
 from abscli.engine.job import rehearse as rehearse_job
 from abscli.engine.job import run_job as run_in_store
 from abscli.engine.runnable import all_faults, check_runnable, graph_faults
@@ -73,10 +73,14 @@ class PreparedJob:
             storage = open_writable(self.store)
             graph = rescaled(NativeStore(storage).topology(options.from_epoch), self.rescale)
             order = Rescale(options.from_epoch, graph, os.path.abspath(options.directory))
-            epoch = publish(storage, order)
+            epoch = publish(storage, order, sinks=job_sinks(self._with_old_parallelism(), self.store, options))
             on_news(Rescaled(epoch, options.from_epoch, in_words(self.rescale)))
             options = replace(options, from_epoch=epoch)
         return run_in_store(self.topology, self.store, options, on_progress, on_service, on_news=on_news)
+
+    def _with_old_parallelism(self) -> Topology:
+        heir = self.options.changes.heir
+        return with_parallelism(self.topology, {heir(change.operator) or "": change.before for change in self.rescale})
 
     def rehearse(self) -> Rehearsal:
         """See `abscli.engine.job.rehearse`; NoRecovery for a log that a rescale cannot take over."""
@@ -84,9 +88,7 @@ class PreparedJob:
             return rehearse_job(self.topology, self.store, self.options)
         check_runnable(self.topology)
         # What a run would be refused for besides: as if the epoch's tasks were as many as they are.
-        heir = self.options.changes.heir
-        before = {heir(change.operator) or "": change.before for change in self.rescale}
-        rehearsal = rehearse_job(with_parallelism(self.topology, before), self.store, self.options)
+        rehearsal = rehearse_job(self._with_old_parallelism(), self.store, self.options)
         store = NativeStore(open_writable(self.store))
         check_logs(store, rehearsal.parent, rescaled(store.topology(rehearsal.parent), self.rescale))
         return rehearsal

@@ -92,7 +92,7 @@ def check_store(
                 unread.add(record)
                 message = f"the record of attempt {head.attempt}, which took epoch {evidence.epoch}, is not there"
                 findings.append(Finding(Code.MISSING_FILE, None, None, record, message))
-            elif head.attempt_id and attempts.get(head.attempt, head.attempt_id) != head.attempt_id:
+            elif attempts.get(head.attempt, head.attempt_id) != head.attempt_id:
                 message = f"says attempt {head.attempt_id[:12]}…, {record} says {attempts[head.attempt][:12]}…"
                 stranger = Finding(Code.MANIFEST_UNREADABLE, None, None, evidence.outcome, message)
                 reports[evidence.epoch] = _with(report, stranger)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from abscli.stores.native.recovery import NativeRecovery
     from abscli.stores.native.tagging import NativeTags
     from abscli.stores.native.text.copy import CopyPage
-    from abscli.stores.recovery import RestoreRequest, Watcher
+    from abscli.stores.recovery import JobFile, RestoreRequest, Watcher
     from abscli.stores.removal import Collected, RemovalRequest
     from abscli.text.inspect_page import EpochPage, StorePage
     from abscli.text.validate import Advice, Leftovers
@@ -32,7 +32,7 @@ class Native(System):
     """What `abs run` writes."""
 
     name = "abs"
-    options = frozenset({"uids"})
+    options = frozenset({"uids", "job"})
     words = Words(title="abs", store="Store", looked_for="abs-store.json (written by `abs run`)")
 
     def recognise(self, storage: Storage) -> bool:
@@ -56,11 +56,11 @@ class Native(System):
 
     def check(
         self, storage: Storage, epoch: int | str | None, *, quick: bool, progress: Progress,
-        options: ReadOptions = NOTHING, visit: Visit = unvisited,
+        options: ReadOptions = NOTHING, visit: Visit = unvisited, job: JobFile | None = None,
     ) -> Checked:  # fmt: skip
         from abscli.stores.native.check import check
 
-        return check(storage, epoch, quick=quick, progress=progress, visit=visit)
+        return check(storage, epoch, quick=quick, progress=progress, visit=visit, job=job)
 
     def recovery(self) -> NativeRecovery:
         from abscli.stores.native.recovery import NativeRecovery
@@ -137,11 +137,13 @@ class Native(System):
         assert isinstance(store, NativeStore)
         return SuccessionPage(succeeded(store, epoch, file), store.path, store.job, epoch, file)
 
-    def advice(self) -> Advice:
+    def advice(self, job: str | None = None) -> Advice:
+        from functools import partial
+
         from abscli.stores.native.text.validate import next_command
         from abscli.text.validate import Advice
 
-        return Advice(self.words.store, next_command)
+        return Advice(self.words.store, partial(next_command, job=job))
 
     def leftovers(self, storage: Storage, path: str, report: StoreReport) -> Leftovers | None:
         from abscli.stores.native.removing.leftovers import leftovers

@@ -1,17 +1,19 @@
-"""Uploads to sinks in buckets that nobody will complete: what attempts had begun that ended before a manifest named it.
+"""Uploads to sinks in buckets that nobody will complete: those of attempts that ended before a manifest named them.
 
-An upload takes room, and no plain listing of a bucket shows it. Those are judged that attempts of this store have
-begun, in sinks that it took last, and only when no job runs: any other may be named by a manifest yet.
+An upload takes room, and no plain listing of a bucket shows it. Only uploads are judged that attempts of this store
+have begun, to places that the store was the last to write, and only while no job runs: a manifest may yet name any
+other. The places are those of the job file that the user names.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 from urllib.parse import quote
 
-from formats.native.facts import PartFacts
+from abscli.stores.native.checks.named_parts import Way, way_of
+from abscli.stores.native.targets import Targets
 from formats.native.sink_bucket import SinkBucket, bucket_place, is_bucket, part_of
 from formats.native.store import NativeStore
 from formats.storage import concurrently, real_place
@@ -38,34 +40,38 @@ class LeftUpload(NamedTuple):
         return f"{self.place}/{self.path}?uploadId={quote(self.id, safe='')}"
 
 
-def left_uploads(store: NativeStore, sinks: Mapping[int, Sequence[PartFacts]] = {}) -> list[LeftUpload]:
-    """Those of all sinks of the store; no job may run on it. FormatError and OSError where that cannot be known.
+def buckets_of(targets: Targets) -> list[str]:
+    """Return the places in buckets that sinks of the job file write files to."""
+    paths = [(sink.connector or {}).get("path") for sink in targets.sinks.values() if way_of(sink) is Way.FILE]
+    return sorted({bucket_place(path) for path in paths if path is not None and is_bucket(path)})
 
-    sinks: the parts of sinks that epochs name, by epoch, of those that have been read already.
+
+def left_uploads(store: NativeStore, places: Sequence[str]) -> list[LeftUpload]:
+    """List the uploads to these places in buckets that nobody will complete; other places have none.
+
+    No job may run on the store. Raises FormatError and OSError if that cannot be known.
     """
+    buckets = [place for place in places if is_bucket(place)]
+    if not buckets:
+        return []
     attempts = {attempt.id for attempt in store.attempts()}
-    named, places = set[str](), set[str]()
-    for epoch in filter(store.has_manifest, store.epoch_numbers()):
-        parts = sinks[epoch] if epoch in sinks else store.parts(epoch)
-        for file in (file for part in parts for file in part.sink):
-            places.add(file.directory)
-            if file.upload is not None:
-                named.add(file.upload.id)
-    topologies = {attempt.topology_sha256 for attempt in store.attempts()}
-    for digest in topologies:
-        paths = (op.connector.get("path") for op in store.topology_by_digest(digest).operators if op.connector)
-        places.update(path for path in paths if path is not None)
-    buckets = sorted({bucket_place(path) for path in places if is_bucket(path)})
+    named = {
+        file.upload.id
+        for epoch in filter(store.has_manifest, store.epoch_numbers())
+        for part in store.parts(epoch)
+        for file in part.sink
+        if file.upload is not None
+    }
     return [left for place in buckets for left in _left_in(place, attempts, named, real_place(store.path))]
 
 
-def give_up(store: NativeStore, uris: Collection[str]) -> None:
-    """Give up those of these that nobody will complete still, as `LeftUpload.uri` names them."""
+def give_up(store: NativeStore, places: Sequence[str], uris: Collection[str]) -> None:
+    """Abort those of these uploads that still nobody will complete. uris: as of `LeftUpload.uri`."""
     going: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
-    for left in left_uploads(store) if uris else ():
+    for left in left_uploads(store, places) if uris else ():
         if left.uri in uris:
             going[left.place, left.path].append(left.id)
-    for (place, path), ids in going.items():  # of one object together: some servers do not know one from another
+    for (place, path), ids in going.items():  # of one object together: some servers do not tell its uploads apart
         open_uploads(place).abort(path, ids)
 
 

@@ -115,11 +115,11 @@ def plan_spark(
     body = SparkPlan(
         query_id=view.checkpoint.query_id or query_id or "",
         batch=number,
-        newest_begun=max(evidence.newest_begun, evidence.newest_commit),
+        newest_started=max(evidence.newest_begun, evidence.newest_commit),
         newest_committed=max(evidence.newest_commit, number),
         skipped=tuple(Newer(one.epoch, why_not(one, report)) for one in report.epochs if one.epoch > number),
-        next_as_before=next_as_before,
-        again=tuple(Again(*one) for one in back.replay),
+        next_batch_unchanged=next_as_before,
+        replayed=tuple(Again(*one) for one in back.replay),
         moved=tuple(moves),
         inputs=tuple(_inputs(view, evidence, number, local=isinstance(store.storage, LocalStorage))),
         state_bytes=sum(sizes[path] for path in back.keep if path.startswith(f"{layout.STATE}/")),
@@ -127,14 +127,14 @@ def plan_spark(
             Written(file.path, file.why, None if file.data is None else file.data.decode()) for file in back.write
         ),
         positions=placed,
-        left=tuple(_left(back, sizes, arranged, store.storage)),
-        undone=tuple(
+        excluded=tuple(_left(back, sizes, arranged, store.storage)),
+        reverted_repartitions=tuple(
             Undone(move.batch, move.before or 0, move.after or 0)
             for move in repartitions(evidence).values()
             if move.batch > number
         ),
-        names=tuple(SourceName(*one) for one in names.items()),
-        put_back=tuple(
+        renamed_sources=tuple(SourceName(*one) for one in names.items()),
+        restored_files=tuple(
             PutBack(path, source, arranged.why.get(path, NAMED_SO if path in back.moved else RIGHT_TOO))
             for source, paths in sorted(copies.items())
             for path in sorted(paths)

@@ -30,7 +30,7 @@ class SparkRecovery(Recovery[SparkStore, SparkPlan, SparkRestored]):
     words = "a Spark checkpoint"
     body = SparkPlan
     lists: Mapping[str, str] = MappingProxyType({
-        "skipped": "newer", "again": "again", "inputs": "input", "write": "write", "left": "left",
+        "skipped": "newer", "replayed": "replayed", "inputs": "input", "write": "write", "excluded": "excluded",
     })  # fmt: skip
     plan_options = frozenset({
         "--query-id", "--path-map", "--keep-in-flight", "--sink", "--set-offset", "--name-source",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 from urllib.parse import quote
 
 from formats.errors import FormatError
@@ -53,14 +54,23 @@ def move_metadata(data: bytes, path: str, to: str) -> bytes | None:
     except FormatError:
         return None
     changed = False
-    for store in metadata.get("stateStoreInfo") or ():
-        for i, absolute in enumerate(store.get("stateSchemaFilePaths") or ()):
-            here = schema_here(absolute)
+    for paths in _schema_paths(metadata):
+        for i, absolute in enumerate(paths):
+            here = schema_here(absolute) if isinstance(absolute, str) else None
             if here is not None:
-                store["stateSchemaFilePaths"][i] = f"{_by_client(uri(to), absolute)}/{here}"
+                paths[i] = f"{_by_client(uri(to), absolute)}/{here}"
                 changed = True
     head = data.split(b"\n", 1)[0]
     return head + b"\n" + json.dumps(metadata, separators=(",", ":"), ensure_ascii=False).encode() if changed else None
+
+
+def _schema_paths(metadata: dict[str, Any]) -> Iterator[list[Any]]:
+    """List the schema paths of each state store. Entries that do not have the shape that Spark writes are skipped."""
+    stores = metadata.get("stateStoreInfo")
+    for store in stores if isinstance(stores, list) else ():
+        paths = store.get("stateSchemaFilePaths") if isinstance(store, dict) else None
+        if isinstance(paths, list):
+            yield paths
 
 
 def _by_client(place: str, written: str) -> str:

@@ -97,8 +97,8 @@ def _check_batches(plan: Plan[SparkPlan], store: SparkStore) -> None:
     fresh = SparkStore(store.storage)
     begun = max(fresh.epoch_numbers(), default=-1)
     committed = fresh.latest()
-    if begun != plan.body.newest_begun:
-        change = f"the newest batch was {plan.body.newest_begun} when it was made and is {begun}"
+    if begun != plan.body.newest_started:
+        change = f"the newest batch was {plan.body.newest_started} when it was made and is {begun}"
     elif committed is not None and committed > plan.body.newest_committed:
         change = f"batch {committed} has been committed since it was made"
     else:
@@ -121,7 +121,7 @@ def _copy(plan: Plan[SparkPlan], store: SparkStore, copy: NewCopy, to: str) -> N
     """Every file, hashed as it is copied, so that what was checked is what is there."""
     own = _own_files(plan)
     places: dict[str, list[str]] = {}
-    for moved in plan.body.put_back:
+    for moved in plan.body.restored_files:
         places.setdefault(moved.source, []).append(moved.path)
     written = {file.path: file for file in plan.body.write}
     sources = {

@@ -12,6 +12,7 @@ from formats.reference import NOTHING, ReadOptions
 if TYPE_CHECKING:
     from abscli.diff.epochs import Besides
     from abscli.diff.state import Side
+    from abscli.stores.recovery import JobFile
     from abscli.stores.spark.glance import SparkGlance
     from abscli.stores.spark.recovery import SparkRecovery
     from abscli.text.inspect_page import EpochPage
@@ -27,6 +28,7 @@ class Spark(System):
     words = Words(
         title="Spark",
         store="Spark checkpoints",
+        epoch="batch",
         looked_for="offsets/ of a streaming query",
         graph="Operators, schemas and settings",
         lost_input="a restart fails where the query minds lost data (failOnDataLoss, as Spark does by default), and "
@@ -51,7 +53,7 @@ class Spark(System):
 
     def check(
         self, storage: Storage, epoch: int | str | None, *, quick: bool, progress: Progress,
-        options: ReadOptions = NOTHING, visit: Visit = unvisited,
+        options: ReadOptions = NOTHING, visit: Visit = unvisited, job: JobFile | None = None,
     ) -> Checked:  # fmt: skip
         from abscli.stores.spark.check import check
 
@@ -72,11 +74,11 @@ class Spark(System):
 
         return epoch_text(page, width=width, ascii=ascii)
 
-    def advice(self) -> Advice:
+    def advice(self, job: str | None = None) -> Advice:
         from abscli.stores.spark.text.validate import MEANING, next_command
         from abscli.text.validate import Advice
 
-        return Advice(self.words.store, next_command, MEANING)
+        return Advice(self.words.store, next_command, MEANING, self.words.epoch)
 
     def own_reader(self, master: str, show: Callable[[str], None]) -> AbstractContextManager[OwnReader]:
         from abscli.stores.spark.reader import running

@@ -21,7 +21,7 @@ from formats.view import Status
 
 _NOT_SPARKS = {
     Code.CONSERVATION: "Spark keeps no counters of what went over a channel",
-    Code.TOPOLOGY_MISSING: "a checkpoint does not hold the query",
+    Code.TOPOLOGY_MISSING: "a checkpoint does not contain the query",
 }
 _QUICK = "only presence and sizes were looked at"
 _ASK = "--deep asks Spark's own reader"

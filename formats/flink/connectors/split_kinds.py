@@ -164,7 +164,10 @@ def _offset(r: Reader, version: int) -> str | None:
         return None
     if version == 1:
         return f"{r.utf('file')}:{r.i64('place')}"
-    known = json.loads(r.take(r.i32("offset"), "offset"))
+    try:
+        known = json.loads(r.take(r.i32("offset"), "offset"))
+    except RecursionError:
+        raise ValueError("an offset that is nested too deeply") from None
     if not isinstance(known, dict):
         raise ValueError("an offset that is no object")
     if known.get("kind") == "NON_STOPPING" or str(known.get("pos")) == str(-(1 << 63)):

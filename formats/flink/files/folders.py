@@ -29,6 +29,9 @@ from formats.flink.metadata.handles import (
 )
 from formats.storage import LocalStorage, Storage
 
+COPY_ELSEWHERE = "if another checkpoint or savepoint has a copy: --search DIR"
+"""A hint for a missing file of the checkpoint's own directories."""
+
 
 class Folder:
     """One directory.
@@ -206,10 +209,10 @@ class FolderStreams:
         return place.path if place.folder == 0 else f"{self.folders[place.folder].storage.root}/{place.path}"
 
     def hint(self, handle: FileLike) -> str:
-        """What the user can do about a file that is not there."""
+        """Return what the user can do about a missing file."""
         if ":" in handle.path or handle.path.startswith("/"):
             return (
-                f"{handle.path} is not in a directory that was named; if it lies elsewhere now: --path-map OLD=NEW,"
+                f"{handle.path} is in no directory that was named; if it was moved: --path-map OLD=NEW,"
                 f" or --search {directory_of(handle.path)}"
             )
-        return "if a copy lies in another checkpoint or savepoint: --search DIR"
+        return COPY_ELSEWHERE

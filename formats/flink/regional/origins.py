@@ -67,7 +67,8 @@ def check_origins(metadata: Metadata, names: Names, older: Older, plan: JobPlan 
         else:
             problems += _not_of(metadata, names, number, before)
     if plan is None:
-        unchecked.append((MIXED, "the metadata does not hold the job graph: --topology PLAN says what its regions are"))
+        reason = "the metadata does not contain the job graph: --topology PLAN says what its regions are"
+        unchecked.append((MIXED, reason))
         return StreamResult(tuple(problems), tuple(unchecked))
     by_vertex, reasons = _by_vertex(metadata, plan)
     unchecked += [(MIXED, reason) for reason in reasons]

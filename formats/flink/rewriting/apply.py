@@ -49,7 +49,7 @@ class Effect(msgspec.Struct, frozen=True):
     state, split, key: which of it; of an entry of a map `key` has a column `map_key`.
     before, after: in words; None: nothing.
     rows, bytes: of state that goes or is replaced; None where there is none.
-    spent: why there is nothing to do; None if there is.
+    no_effect: why there is nothing to do; None if there is.
     """
 
     line: int
@@ -62,7 +62,7 @@ class Effect(msgspec.Struct, frozen=True):
     after: str | None = None
     rows: int | None = None
     bytes: int | None = None
-    spent: str | None = None
+    no_effect: str | None = None
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -123,7 +123,7 @@ def apply(
     effects = []
     for line in changes.lines:
         if line in resolved.spent:
-            effects.append(replace(_about(line, line.operator), spent=resolved.spent[line]))
+            effects.append(replace(_about(line, line.operator), no_effect=resolved.spent[line]))
         else:
             effects.append(_effect(rewriter, line, resolved.meant[line], names))
     copy = replace(metadata, operators=tuple(operators))
@@ -210,11 +210,11 @@ def _effect(rewriter: Rewriter, line: Change, operator: OperatorState, names: Na
         case SetMaxParallelism():
             same = operator.max_parallelism == line.number
             before, after = (f"max parallelism {n}" for n in (operator.max_parallelism, line.number))
-            return replace(about, before=before, after=after, spent="it has that already" if same else None)
+            return replace(about, before=before, after=after, no_effect="it has that already" if same else None)
         case _:
             met = rewriter.met.get(line)
             if met is None:
-                return replace(about, spent=f"the operator has no such {_missing(line)}")
+                return replace(about, no_effect=f"the operator has no such {_missing(line)}")
             kind = " and ".join(met.kinds) or None
             return replace(about, before=met.before or kind, after=met.after, rows=met.rows, bytes=met.bytes)
 

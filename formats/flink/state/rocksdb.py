@@ -21,12 +21,11 @@ from formats.flink.metadata.handles import IncrementalHandle, StreamHandle
 from formats.flink.state import rocksdb_options
 from formats.flink.state.keyed_tables import KeyedState, RowBlock, Table
 from formats.flink.state.pairs import PairReader
+from formats.packages import missing_package
 from formats.scratch import scratch
 
 _PIECE: Final = 8 << 20
 _ROWS: Final = 16384
-
-HINT: Final = "pip install 'abscli[flink]' (rocksdict)"
 
 
 class NotOpened(FormatError):
@@ -154,7 +153,8 @@ def _opened(folder: str, path: str) -> Iterator[dict[str, Any]]:
     try:
         from rocksdict import AccessType, Options, Rdict
     except ImportError:
-        raise NotInstalled("state of RocksDB needs the package rocksdict", path=path, hint=HINT) from None
+        missing = missing_package("rocksdict")
+        raise NotInstalled(missing.message, path=path, hint=missing.hint) from None
     try:
         options, families = Options.load_latest(folder)
         database = Rdict(folder, options, column_families=families, access_type=AccessType.read_only())

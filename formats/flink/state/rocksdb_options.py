@@ -9,42 +9,58 @@ comparators and their merge operators (list state is written with merge operands
 from __future__ import annotations
 
 import os
-import re
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from formats.errors import Damaged
 
-_SECTION: Final = re.compile(r'^\[CFOptions "(.*)"\]\s*$', re.MULTILINE)
-_OPTION: Final = re.compile(r"^\s*(comparator|merge_operator)\s*=\s*(.*?)\s*$", re.MULTILINE)
-_NEXT: Final = re.compile(r"^\[", re.MULTILINE)
+_BEGIN, _END = '[CFOptions "', '"]'
+_OPTIONS: Final = frozenset({"comparator", "merge_operator"})
 _HEAD: Final = "[Version]\n  rocksdb_version=6.20.3\n  options_file_version=1.1\n[DBOptions]\n"
 _MOST: Final = 64 << 20
-"""Bytes of an OPTIONS file beyond which it is not read: a column family takes some 5 kB."""
+"""Bytes of an OPTIONS file beyond which it is not read."""
+_SECTION_MOST: Final = 1 << 20
+"""Characters of a section beyond which it is not read: a column family takes some 5 kB."""
 
 
-def families(text: str) -> dict[str, dict[str, str]]:
-    """Column family (as its section quotes it) -> its comparator and merge operator, as they stand there."""
+def families(lines: Iterable[str], path: str) -> dict[str, dict[str, str]]:
+    """Return the comparator and the merge operator of each column family, as the file has them.
+
+    lines: of the OPTIONS file, in the order of the file.
+    Raises Damaged for a section of more than 1 MB.
+    """
     by_family: dict[str, dict[str, str]] = {}
-    for section in _SECTION.finditer(text):
-        after = _NEXT.search(text, section.end())
-        body = text[section.end() : after.start() if after is not None else len(text)]
-        by_family[section[1]] = dict(_OPTION.findall(body))
+    options: dict[str, str] | None = None
+    size = 0
+    for line in lines:
+        size += len(line)
+        if line.startswith("["):
+            section = line.rstrip()
+            options, size = None, len(line)
+            if section.startswith(_BEGIN) and section.endswith(_END) and len(section) >= len(_BEGIN + _END):
+                options = by_family[section[len(_BEGIN) : -len(_END)]] = {}
+        elif options is not None:
+            name, found, value = line.partition("=")
+            if found and name.strip() in _OPTIONS:
+                options[name.strip()] = value.strip()
+        if size > _SECTION_MOST:
+            raise Damaged(f"a section of its OPTIONS file has more than {_SECTION_MOST} bytes", path=path)
     return by_family
 
 
-def cut_down(text: str) -> str:
+def cut_down(by_family: Mapping[str, Mapping[str, str]]) -> str:
     """The same column families with nothing but what reading needs. No path of the old machine is in it."""
     parts = [_HEAD]
-    for name, options in families(text).items():
+    for name, options in by_family.items():
         parts.append(f'[CFOptions "{name}"]\n')
         parts += [f"  {option}={value}\n" for option, value in sorted(options.items())]
         parts.append(f'[TableOptions/BlockBasedTable "{name}"]\n')
     return "".join(parts)
 
 
-def merging(text: str) -> set[str]:
+def merging(by_family: Mapping[str, Mapping[str, str]]) -> set[str]:
     """Column families whose options name Flink's merge operator; without it RocksDB reads lists as empty, silently."""
-    return {name for name, options in families(text).items() if "StringAppendTEST" in options.get("merge_operator", "")}
+    return {name for name, options in by_family.items() if "StringAppendTEST" in options.get("merge_operator", "")}
 
 
 def prepare(folder: str, path: str) -> set[str]:
@@ -59,10 +75,10 @@ def prepare(folder: str, path: str) -> set[str]:
     if os.path.getsize(newest) > _MOST:
         raise Damaged(f"{names[-1]} has {os.path.getsize(newest)} bytes, at most {_MOST} are read", path=path)
     with open(newest, encoding="utf-8", errors="surrogateescape", newline="\n") as file:
-        text = file.read()
+        by_family = families(file, path)
     with open(newest, "w", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
-        file.write(cut_down(text))
-    return merging(text)
+        file.write(cut_down(by_family))
+    return merging(by_family)
 
 
 def _number(name: str) -> tuple[int, str]:

@@ -152,7 +152,7 @@ def _avro(data: bytes, name: str) -> dict[str, AvroSchema] | None:
 def canonical(text: str) -> str:
     """A type in this program's words: `List<String>` is `list<string>`. ValueError for what is no type."""
     tokens = _NAME.findall(text)
-    if "".join(tokens) != re.sub(r"\s*([<>,])\s*", r"\1", text.strip()):
+    if "".join(tokens) != "".join(part.strip() for part in re.split("([<>,])", text)):
         raise ValueError(f"{text!r} is no type")
     depth = 0
     for token in tokens:
@@ -195,4 +195,11 @@ def same_type(before: Snapshot, declared: str) -> bool:
 
 def _short(text: str) -> str:
     """A type without the packages of its classes."""
-    return re.sub(r"[\w.$]*[.$](\w+)", r"\1", text)
+    return re.sub(r"[\w.$]+", lambda name: _without_package(name[0]), text)
+
+
+def _without_package(name: str) -> str:
+    """Return what follows the last point or dollar sign of a name that has something after it."""
+    end = len(name.rstrip(".$"))
+    start = max(name.rfind(".", 0, end), name.rfind("$", 0, end)) + 1
+    return name[start:] if end else name

@@ -55,7 +55,7 @@ WORDS: Final = (
     "protobuf(FILE, MESSAGE)",
 )  # fmt: skip
 
-_PROTOBUF: Final = re.compile(r"protobuf\(\s*(?P<file>.+?)\s*,\s*(?P<name>[\w.]+)\s*\)")
+_MESSAGE_NAME: Final = re.compile(r"[\w.]+")
 _TOKEN: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*|[(),:<>])")
 _DEEP: Final = 32
 
@@ -165,11 +165,11 @@ def named_types(texts: dict[str, str]) -> dict[str, Callable[[Codec], Codec]]:
 
 
 def _named(state: str, text: str) -> Callable[[Codec], Codec]:
-    message = _PROTOBUF.fullmatch(text)
+    message = _message(text)
     if message is not None:
         from formats.flink.types.protobuf import message_type
 
-        return _applied(message_type(message["file"], message["name"]))
+        return _applied(message_type(*message))
     named = read_type(text)
     apply = _applied(lambda stored: _in_place(stored, named, state))
 
@@ -180,6 +180,14 @@ def _named(state: str, text: str) -> Callable[[Codec], Codec]:
         return map_codec(_in_place(key, named.parts[0], state), _in_place(value, named.parts[1], state))
 
     return of_map
+
+
+def _message(text: str) -> tuple[str, str] | None:
+    """Return the file and the message name of `protobuf(FILE, MESSAGE)`; None for any other text."""
+    if not (text.startswith("protobuf(") and text.endswith(")")):
+        return None
+    file, _, name = (part.strip() for part in text[len("protobuf(") : -1].rpartition(","))
+    return (file, name) if file and _MESSAGE_NAME.fullmatch(name) else None
 
 
 def _applied(put: Callable[[Codec], Codec]) -> Callable[[Codec], Codec]:

@@ -48,7 +48,8 @@ def _is_binary(kind: pa.DataType) -> bool:
 
 
 def read_row_group(file: pq.ParquetFile, number: int, expansion: Expansion) -> pa.Table:
-    """A row group of a file that `open_state` has opened, its dictionaries spelt out; Damaged beyond the bound."""
+    """A row group of a file that `open_state` has opened, its dictionaries spelt out. Raises Damaged beyond the
+    bound, ArrowInvalid for text that is not UTF-8."""
     rows = file.metadata.row_group(number).num_rows
     for field in file.schema_arrow:
         if not pa.types.is_nested(field.type) and not pa.types.is_dictionary(field.type):
@@ -61,6 +62,7 @@ def read_row_group(file: pq.ParquetFile, number: int, expansion: Expansion) -> p
                 lengths = pc.binary_length(chunk.dictionary).take(chunk.indices)
                 expansion.add(int(pc.sum(pc.cast(lengths, pa.int64())).as_py() or 0))
             table = table.set_column(i, field.with_type(field.type.value_type), column.cast(field.type.value_type))
+    check_texts(table)
     return table
 
 
@@ -70,6 +72,13 @@ def _width(kind: pa.DataType) -> int:
         return int(kind.bit_width + 7) // 8
     except ValueError:
         return 0
+
+
+def check_texts(table: pa.Table) -> None:
+    """Raise ArrowInvalid for a text column whose bytes are not UTF-8: Parquet is read without looking at them."""
+    for column in table.columns:
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type) or pa.types.is_nested(column.type):
+            column.validate(full=True)
 
 
 def check_log(data: bytes, path: str) -> None:

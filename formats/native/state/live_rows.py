@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from formats.errors import Damaged
 from formats.native.facts import StateFileFacts
 from formats.native.hashing import key_groups
-from formats.native.state.guards import check_row_groups
+from formats.native.state.guards import check_row_groups, check_texts
 from formats.native.state.references import rows_in_reach
 from formats.native.state.tables import DUE, KEY_GROUP, StateKey, as_written, first_line, key_columns, without_removed
 from formats.query.keys import key_arrays, last_of_each
@@ -147,6 +147,7 @@ class StateFile:
         needed = list(dict.fromkeys([*names, *([] if inside else [KEY_GROUP]), *(self.key if where else ())]))
         numbers = [group.number for group in wanted]
         table = as_written(self._reader.read_row_groups(numbers, columns=needed, use_threads=False), self.schema)
+        check_texts(table)
         if groups is not None and not inside:
             column = table.column(KEY_GROUP)
             start = np.searchsorted(column.to_numpy(), [groups.start, groups.stop])  # files are sorted by key group

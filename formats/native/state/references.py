@@ -29,7 +29,7 @@ def referred(file: StateFileFacts, before: range, own: range) -> StateFileFacts 
     """
     groups = _overlap(reach(file, before), own)
     row_groups = tuple(g for g in file.row_groups if g.last >= groups.start and g.first < groups.stop)
-    if not groups or (file.footer is not None and not row_groups):
+    if not groups or not row_groups:
         return None
     return msgspec.structs.replace(file, row_groups=row_groups, key_groups=(groups.start, groups.stop - 1))
 
@@ -42,7 +42,7 @@ def depth(files: Sequence[StateFileFacts], own: range) -> int:
 
 def rows_in_reach(file: StateFileFacts) -> int:
     """Rows that a task reads of a file, as far as its facts tell."""
-    if file.key_groups is None or file.footer is None:
+    if file.key_groups is None:
         return file.rows or 0
     return sum(group.rows for group in file.row_groups)
 

@@ -123,20 +123,20 @@ def _span(group: pq.RowGroupMetaData) -> range:
 def proved_rows(storage: Storage, file: StateFileFacts) -> Iterator[pa.Table]:
     """The rows of a state file that count for the task whose facts name it, a row group at a time.
 
-    Nothing is read of a file that is had by key group, or is large, but its footer and the row groups that the facts
-    name, each against its own digest; of version 2.0, which has none, and where a file is small, the whole file against
-    the file's. Damaged if it is not what was written, or facts and footer disagree.
+    A small file is read whole and verified against the digest of the file. Of a file that the task has by key group, or
+    of a large one, only the footer and the row groups that the facts name are read, each verified against its own
+    digest. Damaged if it is not what was written, or facts and footer disagree.
     """
-    if file.footer is None or (file.key_groups is None and (file.bytes or 0) <= WHOLE):
+    if file.key_groups is None and (file.bytes or 0) <= WHOLE:
         data = _checked(storage, file, 0, None, file.sha256 or "", "")
-        yield from decoded_row_groups(data, file.path, None if file.key_groups is None else _range(file.key_groups))
+        yield from decoded_row_groups(data, file.path)
         return
     where = f"{storage.root}/{file.path}"
     end = (file.bytes or 0) - file.footer.offset
     footer = _checked(storage, file, file.footer.offset, end, file.footer.sha256, "its footer ")
     try:
         metadata = pq.read_metadata(pa.BufferReader(footer))
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise Damaged(f"is no readable state file: {first_line(error)}", path=where) from None
     check_row_groups(metadata, where)
     numbers = {place: number for number, place in enumerate(spans(metadata))}

@@ -209,14 +209,14 @@ def decoded_row_groups(data: bytes, path: str, key_groups: range | None = None) 
             ):
                 table = as_written(read_row_group(file, i, expansion))
                 yield table if key_groups is None else of_key_groups(table, key_groups)
-    except (pa.ArrowException, OSError, KeyError, IndexError) as error:
+    except (pa.ArrowException, OSError, KeyError, IndexError, ValueError, TypeError) as error:
         raise Damaged(f"is no readable state file: {first_line(error)}", path=path) from None
 
 
 def _no_rows(data: bytes, path: str) -> pa.Table:
     try:
         return as_written(open_state(data).read_row_groups([]))
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise Damaged(f"is no readable state file: {first_line(error)}", path=path) from None
 
 
@@ -246,14 +246,19 @@ def state_rows(data: bytes, path: str) -> int:
     """Rows that the footer of a state file claims; Damaged if unreadable."""
     try:
         return int(pq.ParquetFile(pa.BufferReader(data)).metadata.num_rows)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise Damaged(f"is no readable state file: {first_line(error)}", path=path) from None
 
 
 def key_columns(schema: pa.Schema) -> StateKey:
     """The key columns that a state file names; ValueError where they cannot be."""
     metadata = schema.metadata or {}
-    names: list[str] = json.loads(metadata.get(b"abs.key", b"[]"))
+    try:
+        names = json.loads(metadata.get(b"abs.key", b"[]"))
+    except RecursionError:
+        names = None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError("its key columns are no list of names")
     placed = int(metadata.get(b"abs.placed", len(names)))
     if not 0 <= placed <= len(names) or (names and not placed):
         raise ValueError(f"{placed} of {len(names)} key columns say in which key group a row is")
@@ -285,7 +290,10 @@ def decode_log(data: bytes, path: str) -> list[pa.RecordBatch]:
         check_log(data, path)
         reader = pa.ipc.open_file(pa.BufferReader(data))
         check_log_schema(reader.schema, path)
-        return [reader.get_batch(i) for i in range(reader.num_record_batches)]
+        batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+        for batch in batches:
+            batch.validate(full=True)  # Arrow takes offsets and texts as they are, and would read beyond a buffer
+        return batches
     except (pa.ArrowException, OSError) as error:
         raise Damaged(f"is no readable log file: {first_line(error)}", path=path) from None
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import posixpath
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 
+from formats.parallel import process_pool
 from formats.spark import layout
 from formats.spark.checkpoint import UNREADABLE, Checkpoint
 from formats.spark.evidence.facts import PartitionEvidence, PartitionWork, Problem, problem_of
@@ -245,9 +244,8 @@ def _probed(
     if workers < 2 or len(work) < 2:
         yield from (_probe(checkpoint, item, quick) for item in work)
         return
-    context = multiprocessing.get_context("spawn")  # numpy and pyarrow have threads: no fork
     started = (checkpoint.storage,)
-    with ProcessPoolExecutor(workers, context, initializer=_begin, initargs=started) as pool:
+    with process_pool(workers, initializer=_begin, initargs=started) as pool:
         # Several chunks a worker: the largest partitions may lie side by side.
         yield from pool.map(partial(_probe_there, quick=quick), work, chunksize=max(1, len(work) // (8 * workers)))
 

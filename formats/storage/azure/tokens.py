@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from formats.errors import FormatError
-from formats.storage.contract import first_line
+from formats.redaction import redact_error
 from formats.storage.lending import MACHINE, SECONDS, Lent, get, lent
 
 AUTHORITY = "https://login.microsoftonline.com"
@@ -44,7 +44,7 @@ def _proof(environment: Mapping[str, str]) -> dict[str, str]:
         try:
             return {"client_assertion_type": BY_TOKEN, "client_assertion": Path(file).read_text().strip()}
         except OSError as error:
-            raise FormatError(f"no key for Azure is known, and {first_line(error)}", hint=WHICH) from None
+            raise FormatError(f"no key for Azure is known, and {redact_error(error)}", hint=WHICH) from None
     secret = _named(environment, "CLIENT_SECRET")
     return {"client_secret": secret} if secret else {}
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from formats.errors import Damaged, FormatError, NotFound, Unreachable, UnsafePath
+from formats.redaction import refuse_user_information
 from formats.storage.contract import AT_ONCE, UNFINISHED, Entry, Version, Written, always, check_path, probe_exclusive
 from formats.storage.credentials import hadoop_configuration
 from formats.storage.hadoop import SCHEMES, name_nodes
@@ -51,9 +52,7 @@ class HdfsStorage:
         self._root = uri if uri.endswith("://") else uri.rstrip("/")
         self._scheme, _, rest = self._root.partition("://")
         self._authority, _, prefix = rest.partition("/")
-        if "@" in self._authority:
-            place = f"{self._scheme}://{self._authority.rpartition('@')[2]}/{prefix}"
-            raise FormatError("has somebody's name or a secret in it", path=place, hint="set HADOOP_USER_NAME instead")
+        refuse_user_information(uri, "the URI of a folder on HDFS")
         prefix = prefix.strip("/")
         self._base = f"/{check_path(prefix)}" if prefix else ""
         self._opened: tuple[object, NameNodes] | None = None

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
 from formats.errors import Unreachable
-from formats.storage.contract import first_line
+from formats.redaction import redact_error
 
 if TYPE_CHECKING:
     import http.client
@@ -50,7 +50,7 @@ class NoReply(Exception):
 
     def __init__(self, node: str, error: Exception) -> None:
         self.node = node
-        super().__init__(f"{node}: {first_line(error)}")
+        super().__init__(f"{node}: {redact_error(error)}")
 
 
 class Reply(NamedTuple):
@@ -117,7 +117,7 @@ class NameNodes:
                     problem = error
                 self._active = (self._active + 1) % len(self._addresses)
         assert problem is not None
-        raise Unreachable(f"no answer from {self.address}: {first_line(problem)}")
+        raise Unreachable(f"no answer from {self.address}: {redact_error(problem)}")
 
     def go(self, method: str, path: str, where: str, body: Body = None) -> Reply:
         """What a DataNode answers that a NameNode has led to; Fault, NoReply."""
@@ -179,7 +179,7 @@ def _fault(reply: Reply, reason: str) -> Fault:
     with contextlib.suppress(ValueError, AttributeError):
         refusal = reply.json().get("RemoteException", {})
         if refusal.get("exception"):
-            words = first_line(Exception(str(refusal.get("message", ""))))
+            words = redact_error(Exception(str(refusal.get("message", ""))))
             return Fault(reply.status, str(refusal["exception"]), words)
     if reply.status == 401:
         return Fault(401, "AccessControlException", KERBEROS)

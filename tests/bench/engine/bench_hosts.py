@@ -1,6 +1,6 @@
 """Faults between hosts: what is said after how long, what the job makes of it, and whether its output is exact.
 
-    sudo python -m tests.bench.engine.bench_hosts [--worker-timeout 15] [--recovery set] [FAULT ...]
+    sudo python -m tests.bench.engine.bench_hosts [--worker-timeout 15] [--recovery subgraph] [FAULT ...]
 
 Hosts are network namespaces of this machine, workers Python processes in them; of a fault only the network tells.
 """
@@ -116,7 +116,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("faults", nargs="*", metavar="FAULT", help="a part of its name; default: all")
     parser.add_argument("--worker-timeout", type=float, default=15.0, metavar="SECONDS")
-    parser.add_argument("--recovery", default="set", choices=("set", "local", "full"))
+    parser.add_argument("--recovery", default="subgraph", choices=("subgraph", "local", "full"))
     arguments = parser.parse_args()
     heads = ("said", "lost", "recovered", "ended", "exit", "exact")
     print(f"{'fault':<34}" + "".join(f"{head:>11}" for head in heads))

@@ -6,7 +6,7 @@
     python -m tests.bench.engine.bench_kills --kills 500 --trace
 
 Acyclic and cyclic jobs, all with exactly-once; one or two workers at a time, also while others recover and before the
-first epoch; recovery `set` and `full`, or `local` alone. With `--at-once` always so many workers of more; with
+first epoch; recovery `subgraph` and `full`, or `local` alone. With `--at-once` always so many workers of more; with
 `--during` always another one as soon as a recovery has begun. Only kills of that kind count then. Each run's output is
 held against an answer that is computed without the engine; with `--trace` what its machines did, too, against the
 machines of the simulator.
@@ -182,7 +182,7 @@ def main() -> int:
     kills: Counter[str] = Counter()
     wrong: list[int] = []
     recoveries: list[Recovery] = []
-    scopes = [Scope.LOCAL] if options.recovery == "local" else [Scope.SET, Scope.SET, Scope.FULL]
+    scopes = [Scope.LOCAL] if options.recovery == "local" else [Scope.SUBGRAPH, Scope.SUBGRAPH, Scope.FULL]
     plan = Plan(options.engine, context, scopes, options.at_once, options.during, options.trace)
     # A job of two workers cannot lose two of more.
     names = [name for name in JOBS if name != "fan" or options.at_once is None]

@@ -1,5 +1,5 @@
 """What it costs, while nothing is lost, that a lost worker could restart alone: CPU of all processes with `--recovery
-local` and with `set`, schedules sent, frames kept.
+local` and with `subgraph`, schedules sent, frames kept.
 
     python -m tests.bench.engine.bench_local_cost [--pairs 20] [--workers 4,16] [--engines inline] [--chunks 1024]
 
@@ -133,7 +133,7 @@ def one_run(folder: Path, scope: Scope, engine: str, workers: int, context: Any)
 
 def compare(engine: str, workers: int, kib: int, pairs: int, megabytes: int, context: Any) -> str:
     """One line about so many pairs of runs."""
-    costs: dict[Scope, list[Cost]] = {Scope.SET: [], Scope.LOCAL: []}
+    costs: dict[Scope, list[Cost]] = {Scope.SUBGRAPH: [], Scope.LOCAL: []}
     with tempfile.TemporaryDirectory(prefix="abs-bench-") as root, pytest.MonkeyPatch.context() as patch:
         patch.setattr(line_files, "CHUNK", kib << 10)
         folder = Path(root)
@@ -141,20 +141,20 @@ def compare(engine: str, workers: int, kib: int, pairs: int, megabytes: int, con
         counts = write_words(folder, files=workers, lines=megabytes * 27_000 // workers)
         for turn in range(pairs + 1):
             # In turn also within a pair: what one leaves behind is in the other's way as often.
-            for scope in (Scope.SET, Scope.LOCAL) if turn % 2 else (Scope.LOCAL, Scope.SET):
+            for scope in (Scope.SUBGRAPH, Scope.LOCAL) if turn % 2 else (Scope.LOCAL, Scope.SUBGRAPH):
                 cost = one_run(folder, scope, engine, workers, context)
                 if turn:  # the first pair is a warm-up
                     costs[scope].append(cost)
             assert last_counts(folder) == counts
-    ratios = [local.cpu / other.cpu for local, other in zip(costs[Scope.LOCAL], costs[Scope.SET], strict=True)]
+    ratios = [local.cpu / other.cpu for local, other in zip(costs[Scope.LOCAL], costs[Scope.SUBGRAPH], strict=True)]
     interval = median_interval(ratios)
     between = "" if interval is None else f" (95 %: {interval[0] - 1:+.1%} to {interval[1] - 1:+.1%})"
     middle = {scope: statistics.median(cost.cpu for cost in those) for scope, those in costs.items()}
     least = {scope: min(cost.cpu for cost in those) for scope, those in costs.items()}
     line = (
         f"{engine}, {workers} workers, {kib} KiB read at once, {pairs} pairs: CPU {statistics.median(ratios) - 1:+.1%}"
-        f"{between}; {middle[Scope.SET]:.2f} s with set (least {least[Scope.SET]:.2f}), {middle[Scope.LOCAL]:.2f} s "
-        f"with local (least {least[Scope.LOCAL]:.2f})"
+        f"{between}; {middle[Scope.SUBGRAPH]:.2f} s with subgraph (least {least[Scope.SUBGRAPH]:.2f}), "
+        f"{middle[Scope.LOCAL]:.2f} s with local (least {least[Scope.LOCAL]:.2f})"
     )
     if engine == "inline":
         those = costs[Scope.LOCAL]

@@ -1,5 +1,6 @@
-"""What the loss of one of four workers costs a keyed job at a steady rate: recovery `local`, `set` and `full`, and
-Flink 2.3.
+"""Measure what the loss of one of four workers costs a keyed job at a steady rate.
+
+Compared are recovery `local`, `subgraph` and `full`, and Flink 2.3.
 
     python -m tests.bench.engine.bench_loss [--pairs 3] [--flinks 1] [--heartbeats default,1] [--minutes 10]
 

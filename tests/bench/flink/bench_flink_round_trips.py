@@ -49,7 +49,7 @@ def main() -> None:
     cases = [case for case in every if case.version == "2.3"]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        matrix, class_path = unpack(folder / "matrix"), compiled(folder / "classes", "MatrixJob.java")
+        matrix, class_path = unpack(), compiled(folder / "classes", "MatrixJob.java")
         same = 0
         for case in every:
             verdict = converted(matrix, case, folder / "converted")

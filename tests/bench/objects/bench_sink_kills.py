@@ -141,7 +141,7 @@ def one_job(seed: int, folder: Path, place: str, engine: str) -> tuple[Counter[s
             assert done.returncode == -signal.SIGKILL, (where, n, done.stderr[-2000:])
             kills[where] += 1
     store = NativeStore(LocalStorage(folder / STORE))
-    give_up(store, [upload.uri for upload in left_uploads(store)])
+    give_up(store, [place], [upload.uri for upload in left_uploads(store, [place])])
     fetch(place, folder / "out")
     return kills, wrong(), name
 

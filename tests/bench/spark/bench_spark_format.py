@@ -15,7 +15,6 @@ import resource
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from pathlib import Path
@@ -37,28 +36,27 @@ def truth() -> None:
     from tests.support.spark.data import CASES, unpack
 
     agree = total = reads = right = 0
-    with tempfile.TemporaryDirectory() as folder:
-        for case in CASES:
-            path = unpack(case, Path(folder))
-            store = SparkStore(LocalStorage(path))
-            for read in case.truth["reads"]:
-                if "rows" not in read:
-                    continue
-                options = read["options"]
-                name = options.get("stateVarName", options.get("storeName"))
-                try:
-                    got = rows(store, options.get("batchId", store.latest()), str(options["operatorId"]), name)
-                except FormatError as error:
-                    print(f"  {case}: {options}: {error}")
-                    got = []
-                if "#" not in json.dumps(read["rows"]):
-                    got = [{part: hidden(value) for part, value in row.items()} for row in got]
-                said = Counter(fingerprint(row) for row in read["rows"])
-                agree += (said & Counter(map(fingerprint, got))).total()
-                total += said.total()
-                reads += 1
-            report = check_spark(gather(Checkpoint(LocalStorage(path))))
-            right += report.damaged == case.damaged
+    for case in CASES:
+        path = unpack(case)
+        store = SparkStore(LocalStorage(path))
+        for read in case.truth["reads"]:
+            if "rows" not in read:
+                continue
+            options = read["options"]
+            name = options.get("stateVarName", options.get("storeName"))
+            try:
+                got = rows(store, options.get("batchId", store.latest()), str(options["operatorId"]), name)
+            except FormatError as error:
+                print(f"  {case}: {options}: {error}")
+                got = []
+            if "#" not in json.dumps(read["rows"]):
+                got = [{part: hidden(value) for part, value in row.items()} for row in got]
+            said = Counter(fingerprint(row) for row in read["rows"])
+            agree += (said & Counter(map(fingerprint, got))).total()
+            total += said.total()
+            reads += 1
+        report = check_spark(gather(Checkpoint(LocalStorage(path))))
+        right += report.damaged == case.damaged
     print(f"truth: {agree} of {total} rows agree in {reads} reads; verdict right of {right} of {len(CASES)} cases")
 
 

@@ -101,7 +101,7 @@ def run() -> None:
             home.mkdir()
             add_files(home / "input", range(FILES))
             killed(home / "input", home / "checkpoint", CONFS[name], when, batch)
-            for at, options in ((("", ()), ("", ("--keep-in-flight",)), (f"@{rng.randrange(max(batch - 1, 1))}", ()))):
+            for at, options in (("", ()), ("", ("--keep-in-flight",)), (f"@{rng.randrange(max(batch - 1, 1))}", ())):
                 copy = home / f"copy{at}{len(options)}"
                 moved = ("--path-map", f"{home / 'input'}={copy.with_suffix('.input')}")
                 what = f"{name}, SIGKILL {when} the state of batch {batch}, to {at or 'newest'} {' '.join(options)}"

@@ -99,8 +99,10 @@ def main() -> None:
     print(f"{sum(files) / 1e9:.1f} GB in {len(files):,} files: {seconds:.1f} s, {usage.ru_maxrss / 1024:.0f} MiB")
     for state in json.loads(done.stdout)["states"]:
         largest = (state["largest_keys"] or [None])[0]
-        print(f"  {state['operator']}: {state['how']}, {state['rows']:,} rows, {state['bytes']:,} bytes, skew"
-              f" {state['skew_subtasks']}, {state['sample']}, largest key {largest}, not known: {state['unknown']}")
+        print(
+            f"  {state['operator']}: {state['how']}, {state['rows']:,} rows, {state['bytes']:,} bytes, skew"
+            f" {state['skew_subtasks']}, {state['sample']}, largest key {largest}, not known: {state['unknown']}"
+        )
     if not asked.keep:
         shutil.rmtree(checkpoint)
 

@@ -19,6 +19,7 @@ from abscli.engine.channels.routing import Route
 from abscli.engine.channels.wire import HEADER, Connection, Frame
 from abscli.protocol.events import ProtocolError
 from formats.job.model import Edge, Partition, key_group_range
+from tests.tiers import examples
 
 
 def batch(first: int, count: int) -> Batch:
@@ -218,7 +219,7 @@ class Pair:
         self.selector.close()
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2**63), st.binary(max_size=300)), max_size=8), st.data())
 def test_frames_arrive_whole_however_they_are_cut(
     frames: list[tuple[int, int, bytes]], data: st.DataObject

@@ -28,6 +28,8 @@ from tests.support.jobs.kills import Kills, after, check_counted, fan, write_row
 from tests.support.jobs.small import inline, last_counts, word_count, write_words
 from tests.support.secure import KEYS, OTHERS, client, first_flight
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture
 def secure(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,6 +101,8 @@ def test_many_channels_do_not_stand_at_a_door_all_at_once(
     assert last_counts(tmp_path) == counts
 
 
+@pytest.mark.sample(1)
+@pytest.mark.fast(reason="one lost worker behind TLS")
 @pytest.mark.parametrize("recovery", list(Scope))
 def test_a_lost_worker_is_made_up_for_through_tls(tmp_path: Path, secure: None, recovery: Scope) -> None:
     counts = write_rows(tmp_path)
@@ -152,7 +156,7 @@ CRYPTO = "spark.network.crypto.enabled"
 @pytest.mark.parametrize(
     ("master", "conf", "missing"),
     [
-        ("local[4]", {}, None),
+        ("local[4]", {ON: "true"}, None),
         ("spark://head:7077", {ON: "true", CRYPTO: "true"}, None),
         ("spark://head:7077", {ON: " TRUE", "spark.ssl.rpc.enabled": "true"}, None),
         ("yarn", {ON: "true", "spark.authenticate.enableSaslEncryption": "true"}, None),
@@ -165,6 +169,7 @@ CRYPTO = "spark.network.crypto.enabled"
 def test_a_spark_that_would_send_the_key_in_clear_is_named_with_what_to_set(
     master: str, conf: dict[str, str], missing: list[str] | None
 ) -> None:
+    conf = {"spark.driver.host": "10.0.0.7", **conf}
     workers = SparkWorkers(master, SimpleNamespace(master=master, getConf=lambda: conf))
     error = workers.in_clear
     if missing is None:
@@ -176,6 +181,34 @@ def test_a_spark_that_would_send_the_key_in_clear_is_named_with_what_to_set(
     assert error.hint is not None
     assert error.hint.startswith(f"set {' and '.join(f'{name} true' for name in missing)} in spark-defaults.conf")
     assert "--insecure" in error.hint
+
+
+LOOPBACK = {"spark.driver.host": "127.0.0.1"}
+
+
+@pytest.mark.parametrize("conf", [{}, {ON: "false"}, {CRYPTO: "true"}])
+@pytest.mark.parametrize("master", ["local", "local[*]", "local-cluster[2,1,1024]"])
+def test_a_local_context_without_authentication_is_refused(master: str, conf: dict[str, str], tmp_path: Path) -> None:
+    settings = SimpleNamespace(get=conf.get, getAll=conf.items)
+    context = SimpleNamespace(master=master, getConf=lambda: settings)
+    with pytest.raises(UsageError, match="every user of this machine can connect to its ports") as refused:
+        run_job(word_count(), str(tmp_path / "store"), JobOptions(str(tmp_path), "job.yaml", context=context))
+    assert refused.value.hint is not None
+    assert refused.value.hint.startswith('set .config("spark.authenticate", "true") before the SparkContext is created')
+    assert "insecure=True" in refused.value.hint
+    assert not (tmp_path / "store" / "abs-store.json").exists()
+
+
+def test_a_cluster_on_loopback_has_to_authenticate_but_not_to_encrypt() -> None:
+    def refusal(conf: dict[str, str]) -> UsageError | None:
+        context = SimpleNamespace(master="spark://127.0.0.1:7077", getConf=lambda: LOOPBACK | conf)
+        return SparkWorkers(context.master, context).in_clear
+
+    assert refusal({ON: "true"}) is None
+    error = refusal({})
+    assert error is not None
+    assert error.hint is not None
+    assert error.hint.startswith(f"set {ON} true in spark-defaults.conf")
 
 
 def test_nothing_is_made_insecure_where_nothing_leaves_the_machine(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from abscli.engine.channels.wire import Connection, Frame
 from tests.support.doors import House
 from tests.support.secure import LINES
 from tests.support.waiting import wait_for
+from tests.tiers import examples
 
 
 class Pair:
@@ -66,7 +67,7 @@ def pair() -> Iterator[Pair]:
 FRAMES = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2**63), st.sampled_from([0, 1, 13, 300, 17_000, 70_000])))
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(FRAMES, FRAMES, st.data())
 def test_frames_arrive_both_ways_whatever_is_read_when(
     there: list[tuple[int, int, int]], back: list[tuple[int, int, int]], data: st.DataObject

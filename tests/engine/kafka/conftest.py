@@ -1,19 +1,12 @@
-"""One broker for the tests of a module; a topic for each test."""
+"""A topic for each test."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 
 import pytest
 
-from tests.support.kafka import Broker, running
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with running(tmp_path_factory.mktemp("kafka")) as broker:
-        yield broker
+from tests.support.kafka import Broker
 
 
 @pytest.fixture

@@ -133,6 +133,7 @@ def survive(
     check(folder, topology, writer)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("recovery", list(Scope))
 @pytest.mark.parametrize("name", ["pipelines", "spread"])
 def test_every_record_counts_once_while_workers_are_lost(
@@ -145,7 +146,8 @@ def test_every_record_counts_once_while_workers_are_lost(
         assert [one.again is not None for one in kills.recoveries] == [True] * 3, [r.cause for r in kills.recoveries]
 
 
-@pytest.mark.parametrize("recovery", [Scope.SET, Scope.LOCAL])
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("recovery", [Scope.SUBGRAPH, Scope.LOCAL])
 def test_every_record_counts_once_while_processes_of_workers_get_sigkill(
     tmp_path: Path, spark: Any, broker: Broker, topic: str, recovery: Scope
 ) -> None:
@@ -175,6 +177,7 @@ operators:
 """)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("also_broker", [False, True])
 def test_every_record_counts_once_while_the_whole_job_gets_sigkill_and_is_rescaled(
     tmp_path: Path, broker: Broker, topic: str, also_broker: bool

@@ -13,7 +13,7 @@ from formats.brokers import Brokers, Described
 from tests.engine.kafka.test_source import Reader, all_of, is_at_end, rows_until
 from tests.support.kafka import SECONDS
 
-confluent_kafka = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not there (abscli[kafka])")
+confluent_kafka = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
 
 
 class Mock:
@@ -61,8 +61,11 @@ def test_a_topic_of_the_mock_cluster_is_read_to_its_end_and_on_from_there(mock: 
     rows_until(again, is_at_end)
 
 
-def test_records_of_the_mock_cluster_have_keys_and_times(mock: Mock, reader: Reader, tmp_path: Path) -> None:
+def test_records_of_the_mock_cluster_have_keys_and_times(
+    mock: Mock, reader: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "kafka.properties").write_text("fetch.wait.max.ms=5\n")
-    rows = all_of(reader.begin(key="k", timestamp="at", config=str(tmp_path / "kafka.properties")))
+    monkeypatch.chdir(tmp_path)
+    rows = all_of(reader.begin(key="k", timestamp="at", config="kafka.properties"))
     assert [(row["value"], row["k"]) for row in rows] == [("0", None)]
     assert rows[0]["at"].year > 2000

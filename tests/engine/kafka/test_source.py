@@ -253,7 +253,8 @@ def check(source: Operator, positions: tuple[Position, ...]) -> None:
     empty = dict.fromkeys(("alignment", "sync", "async_"), 0.0)
     part = PartFacts(
         epoch=1, attempt=1, task_name="orders/0", state=(), rows=None, logs=(), sent={}, received={},
-        positions=positions, round_robin={}, connector=None, sink=(), finished=False, **empty, **header(PartFacts),
+        positions=positions, round_robin={}, connector=None, sink=(), finished=False, attempt_id="",
+        **empty, **header(PartFacts),
     )  # fmt: skip
     sink = operator("out", Kind.SINK, 1, connector={"type": "jsonl", "path": "out"})
     topology = Topology("job", (source, sink), (Edge("orders", "out", Partition.FORWARD),))
@@ -427,10 +428,10 @@ def test_the_clients_settings_come_from_a_file(
     config = tmp_path / "kafka.properties"
     config.write_text("# of a broker that wants it\nsecurity.protocol = ssl\nno line\n")
     with pytest.raises(UsageError, match=r"line 3 of .*kafka.properties is not name=value"):
-        topics.beginning(reader.operator(config=str(config)), ".")
-    config.write_text("no.such.setting=1\n")
+        topics.beginning(reader.operator(config=str(config)), str(tmp_path))
+    config.write_text("socket.no.such.setting=1\n")
     with pytest.raises(UsageError, match="No such configuration property"):
-        topics.beginning(reader.operator(config=str(config)), ".")
+        topics.beginning(reader.operator(config=str(config)), str(tmp_path))
     config.write_text("security.protocol=ssl\n")
     with pytest.raises(EngineStopped, match="does not answer"):
         topics.beginning(reader.operator(config="kafka.properties"), str(tmp_path))

@@ -19,9 +19,8 @@ from formats.job.model import Kind, Lookup, LookupHow, Operator, Topology
 from tests.support.jobs.inline import STORE, stop_after
 from tests.support.jobs.joins import rows_of, with_table, write_orders
 from tests.support.jobs.small import inline, output_rows
-from tests.support.postgres import Postgres, execute, postgres_server
+from tests.support.postgres import Postgres, execute
 
-__all__ = ("postgres_server",)
 USERS = "select 'o' || n as \"order\", 'name ' || n as name, n from generate_series(0, 38, 2) n"
 
 

@@ -25,6 +25,7 @@ from formats.ids import TaskId
 from formats.job.model import How, Join, Kind, Operator, Side
 from formats.native.state.tables import DUE, decode_state, encode_tables, without_removed
 from formats.watermark import END
+from tests.tiers import examples
 
 LEFT = pa.schema(
     [("k", pa.string()), ("f", pa.float64()), ("at", pa.timestamp("us")), ("text", pa.string()), ("n", pa.int32())]
@@ -201,7 +202,7 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> None:
     time.tzset()
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(
     PLANS, st.sampled_from(How), st.integers(0, 8), st.integers(0, 8), st.sampled_from([0, 5]),
     st.sampled_from([None, 1, 30_000]),
@@ -257,6 +258,7 @@ def test_rows_leave_as_soon_as_nothing_can_match_them() -> None:
     assert tables[-1].column(DUE).null_count == tables[-1].num_rows == 1
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("how", list(How))
 def test_output_and_state_are_the_same_whatever_the_memory(how: How) -> None:
     operator = operator_of(how, 20, 20)
@@ -327,7 +329,7 @@ def test_whole_numbers_of_other_widths_are_one_key() -> None:
     assert result.column("k").to_pylist() == [3]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 30)), max_size=20), max_size=8), st.data())
 def test_runs_give_each_slot_of_a_key_within_an_interval_once(
     pieces: list[list[tuple[int, int]]], data: st.DataObject

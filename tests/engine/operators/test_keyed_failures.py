@@ -43,6 +43,7 @@ from tests.support.jobs.keyed import (
     text,
 )
 from tests.support.jobs.small import inline
+from tests.tiers import examples
 
 POISON = 7
 
@@ -78,7 +79,7 @@ def fails_now_and_then(key: Any, row: Any, state: Any, timer: Any) -> Result:
 failing = per_key({"user": "string", "what": "string", "count": "int64", "at": "timestamp"})(fails_now_and_then)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(steps(["a", "b", None, "d"], [1, 5, POISON, 13]))
 def test_what_raises_is_left_out_alone_whatever_the_batches_barriers_restarts_and_memory(steps: Steps) -> None:
     letters = [Letters() for _ in range(3)]

@@ -33,9 +33,10 @@ from tests.support.jobs.keyed import (
     text,
     track,
 )
+from tests.tiers import examples
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(steps(["a", "b", "c", None, "d"], [1, 5, 13]))
 def test_it_does_what_a_dict_does_whatever_the_batches_barriers_restarts_and_memory(steps: Steps) -> None:
     model, runs = Model(), [Run(limit) for limit in (None, 1, 20_000)]
@@ -301,6 +302,7 @@ def test_a_timer_that_sets_itself_to_no_later_time_is_refused(seconds: int, form
         list(operator.flush(microseconds(1)))
 
 
+@pytest.mark.integration
 def test_a_timer_that_is_set_for_ever_ends_the_job_at_the_end_and_not_before() -> None:
     calls = [0]
 

@@ -24,6 +24,7 @@ from formats.native.hashing import key_groups
 from tests.support.jobs.inline import STORE, stop_after
 from tests.support.jobs.joins import rows_of, with_table, write_orders
 from tests.support.jobs.small import inline, output_rows
+from tests.tiers import examples
 
 KEYS = st.sampled_from([1, 2, 3, None])
 FLOATS = st.sampled_from([0.0, -0.0, 1.5, math.nan, None])
@@ -53,7 +54,7 @@ def key_of(row: tuple[Any, ...]) -> tuple[Any, ...] | None:
     return None if k is None or f is None else (k, "nan" if math.isnan(f) else f + 0.0)
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(STREAM, TABLE, st.sampled_from(LookupHow), st.integers(0, 20))
 def test_it_is_every_row_that_matches(stream: list[Any], table: list[Any], how: LookupHow, cut: int) -> None:
     lookup = TableLookup(operator_of(how), TaskId("t", 0), table_of(table))

@@ -28,6 +28,7 @@ from formats.job.model import Aggregate, Aggregation, Kind, Operator, Ttl, Windo
 from formats.native.state.live_rows import latest
 from formats.native.state.tables import DUE, decode_state, encode_tables, without_removed
 from formats.watermark import END
+from tests.tiers import examples
 
 SCHEMA = pa.schema([("k", pa.string()), ("at", pa.timestamp("us")), ("v", pa.int64())])
 Row = tuple[str, int, int]
@@ -201,7 +202,7 @@ WINDOWS = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(STEPS, WINDOWS, st.sampled_from([None, 1, 20_000]), st.integers(1, 30), st.sampled_from([0, 16]))
 def test_windows_are_those_of_the_model(
     steps: list[Any], window: Window, limit: int | None, few: int, scan: int
@@ -239,7 +240,7 @@ def test_windows_are_those_of_the_model(
         assert not model.open
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(ROWS, st.lists(st.integers(1, 24), max_size=3), WINDOWS)
 def test_it_does_not_matter_where_batches_end(rows: list[Row], cuts: list[int], window: Window) -> None:
     runs = []
@@ -253,7 +254,7 @@ def test_it_does_not_matter_where_batches_end(rows: list[Row], cuts: list[int], 
     assert runs[0] == runs[1]
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(STEPS, st.sampled_from([Kind.REDUCE, Kind.DISTINCT]), st.sampled_from([None, 1]))
 def test_a_key_is_kept_for_as_long_as_is_said_behind_its_latest_row(
     steps: list[Any], kind: Kind, limit: int | None
@@ -296,7 +297,7 @@ def test_a_key_is_kept_for_as_long_as_is_said_behind_its_latest_row(
             before[driven.epoch] = watermark, dict(kept)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.permutations(range(0, 60, 3)), st.lists(st.integers(1, 19), max_size=3),
     st.sampled_from([Kind.REDUCE, Kind.DISTINCT]), st.sampled_from([None, 1]), st.sampled_from(["epoch", "record"]),
@@ -386,7 +387,7 @@ ALL = (
 )  # fmt: skip
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(
     st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 40), st.integers(0, 9)), min_size=1,
              unique_by=lambda row: row[1]),

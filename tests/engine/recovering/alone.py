@@ -44,4 +44,4 @@ def planned(folder: Path, *workers: int) -> dict[str, str]:
 def planned_reasons(folder: Path, *workers: int) -> set[str]:
     plan = plan_failed(store(folder), (), workers, local=True)
     assert not isinstance(plan, NoPlan)
-    return {row.why for row in plan.body.restart}
+    return {row.reason for row in plan.body.restart}

@@ -18,7 +18,7 @@ from tests.support.jobs.kills import check_counted, write_rows
 from tests.support.processes import children, descendants
 from tests.support.waiting import wait_for
 
-pytestmark = pytest.mark.minutes
+pytestmark = [pytest.mark.minutes, pytest.mark.usefixtures("jvm")]
 
 PATIENCE = 180.0
 JOB = """version: 1

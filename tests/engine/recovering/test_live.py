@@ -36,6 +36,8 @@ from tests.support.jobs.small import (
     write_skewed,
 )
 
+pytestmark = pytest.mark.integration
+
 STORE = "store"
 
 
@@ -74,6 +76,7 @@ def survive(
 # -- which tasks ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.fast(reason="one lost worker of the inline engine")
 def test_receivers_keep_their_state_and_drop_what_comes_again(tmp_path: Path) -> None:
     counts = write_rows(tmp_path)
     _, (recovery,) = survive(fan(), tmp_path, inline(tmp_path), [(after(2), [0])])
@@ -296,7 +299,7 @@ def test_a_worker_that_stands_still_is_replaced(tmp_path: Path, spark: Any) -> N
     check_rows(tmp_path, counts)
 
 
-@pytest.mark.parametrize("scope", [Scope.SET, Scope.LOCAL, Scope.FULL])
+@pytest.mark.parametrize("scope", [Scope.SUBGRAPH, Scope.LOCAL, Scope.FULL])
 def test_no_worker_is_started_that_would_have_no_tasks(tmp_path: Path, scope: Scope) -> None:
     """It could be lost, and nothing could restart."""
     counts = write_rows(tmp_path, files=60)

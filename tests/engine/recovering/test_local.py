@@ -171,7 +171,7 @@ def test_the_store_tells_what_it_took(tmp_path: Path, capsys: pytest.CaptureFixt
     assert again.steps
     assert again.schedule_bytes
     (facts,) = result_of("inspect", capsys, tmp_path / STORE)["raw"]["recoveries"]
-    assert facts["again"] == {
+    assert facts["deterministic_replay"] == {
         "steps": again.steps, "schedule_bytes": again.schedule_bytes, "frame_bytes": again.frame_bytes
     }  # fmt: skip
     code, out, _ = run_command("inspect", capsys, tmp_path / STORE)
@@ -323,10 +323,10 @@ def test_past_the_bound_of_kept_frames(tmp_path: Path) -> None:
         if isinstance(event, FramesLetGo):
             let_go.append(event)
 
-    options = inline(tmp_path, keep_frames=100, **local)
+    options = inline(tmp_path, backup_buffer=100, **local)
     assert run_job(countdown(), str(tmp_path / STORE), options, kills.progress, kills.meet, on_news=news).finished
     (recovery,) = kills.recoveries
-    assert "than --keep-frames allows" in widened(recovery)
+    assert "than --backup-buffer allows" in widened(recovery)
     assert let_go
     assert last_counts(tmp_path, "id") == counts
 
@@ -337,7 +337,7 @@ def test_what_memory_has_no_room_for_is_sent_again_from_disk(
     monkeypatch.setattr(room, "DISK_TIMES", 1 << 20)
     monkeypatch.setattr(room, "FILE_BYTES", 1 << 12)
     counts = write_countdown(tmp_path, files=10, turning=True)
-    options = inline(tmp_path, keep_frames=100, **local)
+    options = inline(tmp_path, backup_buffer=100, **local)
     _, (recovery,) = survive(countdown(), tmp_path, options, [(after(2, open_epoch=True), [0])])
     check_alone(recovery, countdown(), 0)
     assert last_counts(tmp_path, "id") == counts
@@ -364,6 +364,6 @@ def test_what_does_not_come_again_is_not_waited_for(tmp_path: Path, monkeypatch:
 
 def test_what_means_nothing_is_refused(tmp_path: Path) -> None:
     write_rows(tmp_path, files=1)
-    with pytest.raises(UsageError, match="--keep-frames means something with --recovery local only"):
-        run_job(fan(), str(tmp_path / STORE), inline(tmp_path, keep_frames=1))
+    with pytest.raises(UsageError, match="--backup-buffer means something with --recovery local only"):
+        run_job(fan(), str(tmp_path / STORE), inline(tmp_path, backup_buffer=1))
     assert not (tmp_path / STORE).exists()

@@ -18,6 +18,8 @@ from tests.engine.recovering.test_live import STORE, store, survive
 from tests.support.jobs.kills import Kills, after, check_counted, check_rows, fan, pipelines, write_rows
 from tests.support.jobs.small import countdown, inline, last_counts, output_rows, write_countdown
 
+pytestmark = pytest.mark.integration
+
 
 def marked(topology: Topology, id: str, **changes: object) -> Topology:
     """The job with one operator changed: by default, marked as not deterministic."""

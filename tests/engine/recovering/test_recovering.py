@@ -39,7 +39,7 @@ def test_the_engine_restarts_what_the_planner_prints(job: str, workers: int, dat
     if not dead:  # more workers than any operator has tasks
         return
     plan = plan_partial(topology, dead)
-    restart = restarting(topology, lost, workers, Scope.SET, epoch=3)
+    restart = restarting(topology, lost, workers, Scope.SUBGRAPH, epoch=3)
     printed: dict[str, str] = {}
     for row in plan.restart:
         printed[row.operator] = ",".join(filter(None, [printed.get(row.operator), row.subtasks]))
@@ -70,13 +70,13 @@ def test_a_worker_that_is_not_there_has_no_tasks() -> None:
 
 
 def test_receivers_that_go_on_drop_what_comes_again() -> None:
-    restart = restarting(fan(), [0], 2, Scope.SET, epoch=3)
+    restart = restarting(fan(), [0], 2, Scope.SUBGRAPH, epoch=3)
     assert texts(restart.subtasks) == {"rows": "0", "same": "0", "counts": "0", "out": "0"}
     assert restart.replayed == {ChannelId(TaskId("same", 0), TaskId("counts", 1))}
 
 
 def test_from_the_beginning_and_in_full_everything_restarts() -> None:
-    for scope, epoch in ((Scope.SET, 0), (Scope.FULL, 3)):
+    for scope, epoch in ((Scope.SUBGRAPH, 0), (Scope.FULL, 3)):
         restart = restarting(pipelines(), [1], 2, scope, epoch)
         assert (restart.subtasks, restart.replayed) == (everything(pipelines()), frozenset())
 

@@ -21,6 +21,8 @@ from tests.support.jobs.kills import fan, in_event_time, write_rows
 from tests.support.jobs.recording import Recording, digests
 from tests.support.jobs.small import countdown, inline, reach, write_countdown, write_graph
 
+pytestmark = pytest.mark.integration
+
 
 def a_loop(folder: Path) -> Topology:
     write_countdown(folder, files=10, turning=True)
@@ -51,6 +53,7 @@ JOBS = {
 }  # fmt: skip
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("policy", ["aligned", "unaligned", "at-least-once"])
 @pytest.mark.parametrize("job", JOBS)
 def test_every_task_alone_does_again_what_it_did_among_the_others(

@@ -208,6 +208,7 @@ class Standing:
         return self.now.is_set()
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("memory", [None, LITTLE])
 @pytest.mark.parametrize("lost", [0, 1])
 @pytest.mark.parametrize("scope", Scope)

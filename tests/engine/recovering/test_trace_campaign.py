@@ -25,7 +25,7 @@ from tests.support.jobs.kills import Due, Kills, after, fan, write_rows
 from tests.support.jobs.small import FORWARD, HASH, countdown, inline, operator, reach, write_countdown, write_graph
 from tests.support.schemas import checked
 
-pytestmark = pytest.mark.minutes
+pytestmark = [pytest.mark.soak, pytest.mark.minutes]
 
 LOSING, ALONE, RESUMED, ON_SPARK = 32, 18, 8, 2
 """Jobs of each kind."""
@@ -129,7 +129,7 @@ def paths(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> list[str]:
     traces += [losing(folder(), LOSING + seed, recovery=Scope.LOCAL) for seed in range(ALONE)]
     traces += [resumed(folder(), seed) for seed in range(RESUMED)]
     options = {"engine": "spark", "context": spark, "interval": 0.1}
-    scopes = (Scope.SET, Scope.LOCAL)
+    scopes = (Scope.SUBGRAPH, Scope.LOCAL)
     traces += [losing(folder(), seed, **options, recovery=scopes[seed % 2]) for seed in range(ON_SPARK)]
     assert len(traces) == 60
     return traces
@@ -177,7 +177,7 @@ def test_a_fault_in_a_real_trace_is_named_by_its_line(
         parsed = [json.loads(line) for line in lines]
         answered = [i for i, line in enumerate(parsed) if line.get("actions")]
         i = rng.choice(answered[:-1])
-        following = [j for j in range(i + 1, len(lines)) if parsed[j].get("life") == parsed[i]["life"]]
+        following = [j for j in range(i + 1, len(lines)) if parsed[j].get("instance") == parsed[i]["instance"]]
         if not following or "schema" in parsed[following[0]]:
             continue
         j, wrong = following[0], i + 1

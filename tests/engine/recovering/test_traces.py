@@ -20,6 +20,8 @@ from tests.support.jobs.kills import Kills, after, fan, write_rows
 from tests.support.jobs.small import countdown, inline, reach, write_countdown, write_graph
 from tests.support.sim.traces import encoded, renumbered
 
+pytestmark = pytest.mark.integration
+
 TRACES = Path(__file__).parents[2] / "data" / "traces"
 
 CALLS = """
@@ -148,9 +150,9 @@ def test_what_is_not_sent_again_is_missed(tmp_path: Path, policy: str) -> None:
     write_rows(tmp_path)
     kills = Kills([(after(2, open_epoch=True), [0])], tmp_path)
     lines = lines_of(traced(fan(), tmp_path, kills, policy=policy, recovery=Scope.LOCAL, interval=0.1))
-    again = {line["life"] for line in lines if line.get("made", {}).get("again") and line["at"] == "same/0"}
+    again = {line["instance"] for line in lines if line.get("created", {}).get("replaying") and line["at"] == "same/0"}
     assert len(again) == 1
-    own = [i for i, line in enumerate(lines) if line.get("life") in again]
+    own = [i for i, line in enumerate(lines) if line.get("instance") in again]
     end = next(i for i in own if stopped_in(lines[i]))
     sent = [i for i in own if i < end and is_sent_to(lines[i], "counts/1")]
     assert sent

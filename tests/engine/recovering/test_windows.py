@@ -15,12 +15,13 @@ from abscli.engine.job import JobOptions, run_job
 from abscli.engine.losses.decisions import Scope
 from abscli.stores.native.check import check_all
 from formats.job.model import Kind, Topology, Ttl, Window, WindowKind
-from formats.native.facts import REMOVING_VERSION
 from formats.native.probe import Prober
 from formats.storage import LocalStorage
 from tests.engine.recovering.test_live import STORE, on_spark, store, survive
 from tests.support.jobs.kills import after, in_event_time, spread, write_rows
 from tests.support.jobs.small import inline, open_gate, output_rows
+
+pytestmark = pytest.mark.integration
 
 SECOND = 1_000_000
 WINDOWS = {
@@ -91,7 +92,6 @@ def test_every_window_comes_out_once_though_workers_are_lost(tmp_path: Path, win
     options = inline(tmp_path, recovery=recovery)
     survive(topology, tmp_path, options, [(after(2, open_epoch=True), [1]), (after(4), [0])])
     assert shown(tmp_path) == expected(tmp_path, WINDOWS[window])
-    assert store(tmp_path).facts.version == REMOVING_VERSION
 
 
 @pytest.mark.parametrize("window", ["sliding", "session"])

@@ -17,10 +17,6 @@ from abscli.engine.losses.decisions import Scope
 from abscli.engine.telemetry.news import News, Recovered
 from abscli.engine.worker import Worker
 from abscli.report.findings import Code
-from abscli.stores.native.check import check_all
-from abscli.stores.native.checks.outputs import with_output
-from formats.native.evidence import open_for_validation
-from formats.native.probe import Prober
 from formats.native.store import NativeStore, files_of
 from formats.storage import open_writable
 from formats.storage.ranges import whole_file
@@ -28,6 +24,9 @@ from tests.support.jobs.kills import check_counted, fan, write_rows
 from tests.support.jobs.small import inline, open_gate
 from tests.support.objects.places import bucket_place
 from tests.support.objects.servers import ObjectServer
+from tests.support.stores.checked import job_file, validated
+
+pytestmark = pytest.mark.integration
 
 STEPS_AN_EPOCH = 6
 """Of a worker: acks of four tasks, a file of state, a part of the sink."""
@@ -77,7 +76,8 @@ class Zombie:
 
 @pytest.mark.parametrize(
     ("recovery", "step"),
-    [*((Scope.LOCAL, step) for step in range(1, STEPS_AN_EPOCH + 1)), (Scope.SET, 2), (Scope.SET, 5), (Scope.FULL, 3)],
+    [*((Scope.LOCAL, step) for step in range(1, STEPS_AN_EPOCH + 1)), (Scope.SUBGRAPH, 2), (Scope.SUBGRAPH, 5),
+     (Scope.FULL, 3)],
 )
 def test_a_step_that_comes_after_the_loss_changes_nothing_that_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recovery: Scope, step: int
@@ -85,7 +85,7 @@ def test_a_step_that_comes_after_the_loss_changes_nothing_that_counts(
     run_with(Zombie(step, monkeypatch), tmp_path, str(tmp_path / "store"), recovery)
 
 
-@pytest.mark.parametrize(("recovery", "step"), [(Scope.SET, 1), (Scope.SET, 2), (Scope.LOCAL, 1)])
+@pytest.mark.parametrize(("recovery", "step"), [(Scope.SUBGRAPH, 1), (Scope.SUBGRAPH, 2), (Scope.LOCAL, 1)])
 def test_nor_does_one_in_a_bucket(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s3: ObjectServer, recovery: Scope, step: int
 ) -> None:
@@ -135,8 +135,7 @@ def run_with(zombie: Zombie, tmp_path: Path, store: str, recovery: Scope) -> Non
     check_counted(tmp_path, counts)
     after = visible(tmp_path)
     assert {name: after[name] for name in before} == before
-    opened, problems = open_for_validation(open_writable(store))
-    report, _ = with_output(opened, check_all(opened, problems, prober := Prober(opened.storage)), prober, at_rest=True)
+    report = validated(store, job_file(fan(), tmp_path))
     assert not report.damaged
     # Of an epoch that is gone; `abs gc` removes it.
     assert {finding.code for finding in report.findings} <= {Code.UNREFERENCED_FILE}

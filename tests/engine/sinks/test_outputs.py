@@ -41,7 +41,7 @@ def a_store_with_sinks(path: Path, sinks: int, epochs: int) -> tuple[Outputs, Na
     operators = [Operator("lines", Kind.SOURCE, 1, 1, connector={"type": "text", "path": "in/*"})]
     operators += [Operator(name, Kind.SINK, 1, 1, connector={"type": "jsonl", "path": name}) for name in names]
     graph = Topology("synthetic", tuple(operators), tuple(Edge("lines", name, Partition.FORWARD) for name in names))
-    return Outputs(graph, str(path), take_over=True), NativeStore(writing.storage)
+    return Outputs(graph, str(path), take_ownership=True), NativeStore(writing.storage)
 
 
 def test_what_epochs_name_is_read_once_for_all_sinks_of_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

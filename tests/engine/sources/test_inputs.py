@@ -78,6 +78,7 @@ def touched(path: Path, change: Callable[[bytes], bytes]) -> None:
     os.utime(path, ns=(time.time_ns(), time.time_ns() - 5_000_000_000))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", ["text", *WRITE])
 def test_every_row_is_shown_once_through_a_real_kill_after_every_epoch(tmp_path: Path, kind: str) -> None:
     write_input(tmp_path, kind)
@@ -103,6 +104,7 @@ def test_every_row_is_shown_once_through_a_real_kill_after_every_epoch(tmp_path:
             assert shown.count(text + ("" if kind == "text" else ",")) + shown.count(text + "}") == 1, text
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", ["text", *WRITE])
 def test_a_file_that_is_another_than_was_read_is_noticed_before_anything_starts(tmp_path: Path, kind: str) -> None:
     write_input(tmp_path, kind)

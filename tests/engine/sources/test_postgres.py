@@ -22,9 +22,8 @@ from formats.job.model import Kind
 from formats.view import Position
 from formats.watermark import IDLE
 from tests.support.jobs.small import operator
-from tests.support.postgres import Postgres, execute, postgres_server
+from tests.support.postgres import Postgres, execute
 
-__all__ = ("postgres_server",)
 SECONDS = 60.0
 looks: list[int] = []
 """One each time that a source has looked for rows."""

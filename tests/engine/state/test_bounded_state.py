@@ -28,6 +28,7 @@ from formats.ids import TaskId
 from formats.job.model import Aggregate, Aggregation, Emit, Kind, Operator
 from formats.native.hashing import hash_rows
 from formats.native.state.tables import StateKey, decode_state, encode_tables
+from tests.tiers import examples
 
 KEY = ("word", "number")
 AGGREGATES = (
@@ -156,7 +157,8 @@ class Run:
             yield from decode_state(data, "f").select(KEY).to_pylist()
 
 
-@settings(max_examples=60)
+@pytest.mark.integration
+@settings(max_examples=examples(60))
 @given(
     st.lists(STEP, max_size=14),
     st.sampled_from([(Kind.DISTINCT, Emit.EPOCH), *((Kind.REDUCE, emit) for emit in Emit)]),
@@ -178,6 +180,7 @@ def words(numbers: range) -> list[tuple[Any, ...]]:
     return [(f"w{i}", 0.0, i, 0.5, "x", 1) for i in numbers]
 
 
+@pytest.mark.integration
 def test_memory_is_kept_to_and_files_are_gone_with_the_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     run = Run(Kind.REDUCE, Emit.EPOCH, 2_000_000, groups=1)

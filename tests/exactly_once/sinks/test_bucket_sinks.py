@@ -17,15 +17,11 @@ from abscli.engine.errors import EngineStopped, UsageError
 from abscli.engine.sinks.bucket_moves import BucketMoves
 from abscli.engine.sinks.outputs import Outputs
 from abscli.report.findings import Code
-from abscli.stores.native.check import check_all
-from abscli.stores.native.checks.outputs import with_output
 from abscli.stores.native.removing.garbage import carry_out, plan_removal
 from abscli.stores.native.repairing.repair_plan import plan_repair
 from abscli.stores.native.uploads import left_uploads
 from formats.errors import Damaged, NoRecovery, NotFound
-from formats.native.evidence import open_for_validation
-from formats.native.facts import PACKED_VERSION, SinkFile, UploadFacts
-from formats.native.probe import Prober
+from formats.native.facts import SinkFile, UploadFacts
 from formats.native.remove import newest_attempt
 from formats.native.sink import PartId, Stretch, new_claim, part_name
 from formats.native.sink_bucket import SHOWN, SinkBucket, object_name
@@ -86,18 +82,16 @@ def test_two_sinks_of_a_job_do_not_take_their_uploads_for_one_another(
 
 def findings(lines: Lines, store: str = "a") -> set[str]:
     """The codes of what validation finds."""
-    opened, problems = open_for_validation(lines.store(store).storage)
-    report, _ = with_output(opened, check_all(opened, problems, prober := Prober(opened.storage)), prober, at_rest=True)
-    return {finding.code for finding in report.all_findings} - IN_PROGRESS
+    return {finding.code for finding in lines.validated(store).all_findings} - IN_PROGRESS
 
 
 def collected(lines: Lines) -> list[str]:
     """What `abs gc` removes, however young."""
     store = lines.store()
-    removal = plan_removal(store, 100, min_age=0)
+    removal = plan_removal(store, 100, min_age=0, targets=lines.targets())
     assert isinstance(store.storage, LocalStorage)
-    carry_out(store.storage, removal, newest_attempt(store.storage))
-    return [orphan.path for orphan in removal.orphans if orphan.goes]
+    carry_out(store.storage, removal, newest_attempt(store.storage), lines.targets())
+    return [orphan.path for orphan in removal.orphans if orphan.removable]
 
 
 @pytest.mark.parametrize("lines", [MOTO, RGW, AZURITE, GOOGLE, TESTBENCH], indirect=True)
@@ -140,8 +134,6 @@ def test_the_manifest_names_what_is_completed_after_it(
     assert len(newest) == len({file.upload.object for file in newest if file.upload}) > 0
     assert not {file.upload.object for file in newest if file.upload} & {one.object for one in bucket.shown()}
     assert findings(lines) <= {Code.UPLOAD_LEFT}
-    # Those who do not know uploads would call the parts missing: they refuse the store, and each of its epochs.
-    assert {store.facts.version, store.manifest(lines.complete()[-1]).version} == {PACKED_VERSION}
     secrets = [value for path in lines.folder.rglob("*.json") if b"testing" in (value := path.read_bytes())]
     assert not secrets
     lines.resume(epochs=1)
@@ -161,16 +153,17 @@ def test_killed_at_any_step_it_goes_on(lines: Lines, where: str) -> None:
     killed(lines, where, 3)
     lines.resume()
     assert lines.wrong() == {}
-    left = [upload.uri for upload in left_uploads(lines.store())]
+    left = [upload.uri for upload in left_uploads(lines.store(), [lines.out])]
     assert findings(lines) == ({Code.UPLOAD_LEFT} if left else set())
     # Azure does not know of an upload before its first block, nor Google before its bytes.
     assert bool(left) == (where in ("put", "manifest") or (where == "begin" and lines.out.startswith("s3:")))
     assert set(left) <= set(collected(lines))
-    assert left_uploads(lines.store()) == []
+    assert left_uploads(lines.store(), [lines.out]) == []
     assert findings(lines) == set()
     assert lines.wrong() == {}
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(
     ("lines", "where", "back"),
     # moto answers one request at a time: one that was stopped in the middle of a request is in everybody's way.
@@ -242,9 +235,7 @@ def test_an_upload_that_was_ended_by_somebody_is_missed(lines: Lines) -> None:
         lines.resume()
     assert "--from-epoch" in (caught.value.hint or "")
     assert SHOWN.fullmatch((caught.value.path or "").rpartition("/")[2])
-    missed = Prober(lines.store().storage)
-    report, _ = with_output(lines.store(), check_all(lines.store(), (), missed), missed, at_rest=True)
-    paths = {f.path or "" for f in report.all_findings if f.code is Code.SINK_PART_MISSING}
+    paths = {f.path or "" for f in lines.validated().all_findings if f.code is Code.SINK_PART_MISSING}
     assert paths
     assert all(SHOWN.fullmatch(path.rpartition("/")[2]) for path in paths)
     lines.run(from_epoch=lines.complete()[-2])
@@ -255,8 +246,8 @@ def test_a_sink_that_shows_anothers_output_is_taken_over_on_purpose(lines: Lines
     lines.run("a", epochs=3)
     with pytest.raises(UsageError, match="made since"):
         lines.run("b")
-    lines.run("b", take_over=True, epochs=3)
-    lines.resume("a", take_over=True)
+    lines.run("b", take_ownership=True, epochs=3)
+    lines.resume("a", take_ownership=True)
     assert lines.wrong() == {}
 
 
@@ -427,7 +418,7 @@ def test_what_is_shown_and_waits_as_well_waits_no_more_when_the_job_goes_on(line
 @pytest.mark.parametrize("lines", [GOOGLE], indirect=True)
 def test_gc_takes_away_what_is_shown_and_waits_as_well(lines: Lines) -> None:
     killed(lines, "copied", 3)
-    left = [upload.uri for upload in left_uploads(lines.store())]
+    left = [upload.uri for upload in left_uploads(lines.store(), [lines.out])]
     assert set(left) <= set(collected(lines))
     shown = SinkBucket(lines.out).shown()
     assert not SinkBucket(lines.out).waiting().keys() & {one.part for one in shown}

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from abscli.api import open_store
 from abscli.engine.errors import EngineStopped, JobFailed, UsageError
 from abscli.engine.sinks.staged.delta import DeltaSink
 from abscli.report.findings import Code
@@ -19,7 +18,7 @@ from formats.storage import MemoryStorage
 from tests.support.jobs.deliveries import ATTEMPT, OTHER, delivered
 from tests.support.jobs.lines import Gate, Lines, killed, restore_to, write_lines
 
-deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'abscli[delta]'")
+deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed: pip install '.[delta]'")
 RUNS = 40
 
 
@@ -35,6 +34,7 @@ def commits(path: Path) -> list[tuple[str, int]]:
     return [(entry["abs.attempt"], int(entry["abs.epoch"])) for entry in history if "abs.epoch" in entry]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("where", ["staged", "manifest", "reveal", "writing", "committed"])
 def test_killed_at_any_step_it_goes_on(lines: Lines, where: str) -> None:
     killed(lines, where, 3)
@@ -72,7 +72,7 @@ def test_a_commit_is_an_epoch_and_says_which(lines: Lines) -> None:
 def test_nothing_is_committed_before_the_manifest(lines: Lines) -> None:
     killed(lines, "reveal", 1)
     assert not (lines.folder / "out").exists()
-    report = open_store(str(lines.folder / "a")).validate()
+    report = lines.validated()
     assert Code.SINK_PART_WAITING in {finding.code for finding in report.findings}
     lines.resume()
     assert lines.wrong() == {}
@@ -81,9 +81,9 @@ def test_nothing_is_committed_before_the_manifest(lines: Lines) -> None:
 def test_going_back_behind_what_is_committed_is_refused_and_then_a_choice(lines: Lines) -> None:
     lines.run(epochs=3)
     first = lines.complete()[0]
-    with pytest.raises(UsageError, match="cannot be taken back"):
+    with pytest.raises(UsageError, match="cannot be rolled back"):
         lines.run(from_epoch=first)
-    lines.run(from_epoch=first, epochs=1, take_over=True)
+    lines.run(from_epoch=first, epochs=1, take_ownership=True)
     lines.resume()  # what was accepted once is not asked again
     assert set(lines.wrong().values()) == {1}
 
@@ -185,6 +185,6 @@ def test_a_table_that_is_gone_or_another_one_is_refused_and_then_a_choice(lines:
     deltalake.write_deltalake(str(lines.folder / "out"), pa.table({"line": pa.array([], pa.string())}))
     with pytest.raises(UsageError, match="is another table now"):
         lines.resume()
-    lines.resume(take_over=True)  # all epochs are in the store still, and it has none of them
+    lines.resume(take_ownership=True)  # all epochs are in the store still, and it has none of them
     lines.resume()
     assert lines.wrong() == {}

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from abscli.api import open_store
 from abscli.engine import patience
 from abscli.engine.errors import EngineStopped, JobFailed, UsageError
 from abscli.engine.postgres.database import Table
@@ -26,9 +25,8 @@ from formats.native.sink import Stretch
 from formats.native.transactions import Transaction
 from formats.storage import LocalStorage, MemoryStorage
 from tests.support.jobs.lines import LINES_AN_EPOCH, Gate, Lines, killed, make_table, restore_to, write_lines
-from tests.support.postgres import Postgres, execute, postgres_server, rows
+from tests.support.postgres import Postgres, execute, rows
 
-__all__ = ("postgres_server",)
 TABLE = "upserted"
 EPOCHS = 6
 ATTEMPT = "a" * 32
@@ -51,7 +49,7 @@ def staged(lines: Lines, epoch: int) -> list[SinkFile]:
 
 def findings(lines: Lines, *codes: Code) -> list[str]:
     """Of the store, or of an epoch: the files that these are about."""
-    report = open_store(str(lines.folder / "a")).validate()
+    report = lines.validated()
     every = [*report.findings, *(finding for row in report.epochs for finding in row.findings)]
     return [finding.path or "" for finding in every if finding.code in codes]
 
@@ -118,10 +116,10 @@ def test_rows_that_were_changed_are_not_written(lines: Lines) -> None:
 def test_going_back_behind_what_shows_is_refused_and_then_a_choice(lines: Lines, postgres_server: Postgres) -> None:
     lines.run(epochs=4)
     second = lines.complete()[1]
-    with pytest.raises(UsageError, match="cannot be taken back") as refused:
+    with pytest.raises(UsageError, match="cannot be rolled back") as refused:
         lines.run(from_epoch=second)
-    assert "--take-over" in str(refused.value.hint)
-    lines.run(from_epoch=second, epochs=1, take_over=True)
+    assert "--take-ownership" in str(refused.value.hint)
+    lines.run(from_epoch=second, epochs=1, take_ownership=True)
     lines.resume()  # what was accepted once is not asked again
     assert set(lines.wrong().values()) == {1}  # written again: what came after the second epoch
     written = rows(postgres_server.url, f"select count(*), count(distinct line) from {TABLE}")
@@ -149,7 +147,7 @@ def test_a_backup_that_is_put_back_is_refused(lines: Lines) -> None:
     lines.run(epochs=2)
     shutil.copytree(lines.folder / "a", lines.folder / "backup")
     lines.resume(epochs=2)
-    with pytest.raises(UsageError, match="cannot be taken back"):
+    with pytest.raises(UsageError, match="cannot be rolled back"):
         lines.resume("backup")
 
 

@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from abscli.api import open_store
 from abscli.engine.errors import UsageError
 from abscli.report.findings import Code
 from formats.job.changes import Changes, Move
 from tests.support.jobs.lines import Gate, Lines, killed, make_table, write_lines
-from tests.support.kafka import Broker, running
-from tests.support.postgres import Postgres, postgres_server
+from tests.support.kafka import Broker
+from tests.support.postgres import Postgres
 
-__all__ = ("postgres_server",)
 RENAMED = Changes((Move("out", "shown"),))
 KILLS = {"jsonl": "reveal", "delta": "committed", "iceberg": "committed", "stdout": "printed", "kafka": "finished",
          "postgres": "commit", "upsert": "shown"}  # fmt: skip
 """Where a sink's rows are in its target, or about to be, and the job does not know."""
+SERVED = ("kafka", "postgres", "upsert")
+"""Sinks that need a server."""
 
 
-@pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with running(tmp_path_factory.mktemp("broker")) as broker:
-        yield broker
-
-
-@pytest.fixture(params=list(KILLS))
+@pytest.fixture(
+    params=[pytest.param(type, marks=pytest.mark.integration) if type in SERVED else type for type in KILLS]
+)
 def lines(
     tmp_path: Path, gate: Gate, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Lines:
@@ -55,11 +50,12 @@ def test_what_was_written_under_the_old_id_is_not_written_again(lines: Lines) ->
     renamed.resume(epochs=1, changes=RENAMED)
     renamed.resume(changes=RENAMED)
     assert lines.wrong() == {}
-    report = open_store(str(lines.folder / "a")).validate()
+    report = lines.validated()
     every = [*report.findings, *(finding for epoch in report.epochs for finding in epoch.findings)]
     assert [finding for finding in every if finding.code not in (Code.MISSING_ACK, Code.UNREFERENCED_FILE)] == []
 
 
+@pytest.mark.sample(2)
 def test_what_a_kill_left_to_be_written_is_written_once(lines: Lines) -> None:
     killed(lines, KILLS[lines.type], 2)
     renamed = replace(lines, id="shown")
@@ -76,5 +72,5 @@ def test_going_back_behind_what_the_old_id_has_written_is_refused(lines: Lines) 
         pytest.skip("parts of files are set aside")
     lines.run(epochs=4)
     renamed = replace(lines, id="shown")
-    with pytest.raises(UsageError, match="not all of them are of the line"):
+    with pytest.raises(UsageError, match="not part of the history being resumed"):
         renamed.run(from_epoch=lines.complete()[0], changes=RENAMED)

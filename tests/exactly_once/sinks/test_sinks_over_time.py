@@ -17,7 +17,6 @@ from abscli.engine.errors import EngineStopped, UsageError
 from abscli.engine.job import JobOptions
 from abscli.engine.sinks.outputs import Outputs
 from abscli.report.findings import Code
-from abscli.stores.native.check import check
 from abscli.stores.native.plan import plan_recovery
 from abscli.stores.native.restore import restore
 from abscli.stores.native.text.validate import next_command
@@ -40,7 +39,7 @@ def put_strange(lines: Lines, *epochs: int) -> None:
 
 
 def output_findings(lines: Lines) -> list[str]:
-    report = check(lines.store().storage, None, quick=False, progress=lambda read, total: None).report
+    report = lines.validated()
     return [f"{finding.code} {finding.path}" for finding in report.all_findings]
 
 
@@ -71,26 +70,10 @@ def test_a_part_of_a_stranger_does_not_come_back_when_the_epochs_of_its_time_hav
 
 def test_what_was_there_before_the_first_run_is_never_taken_for_the_jobs_own(lines: Lines) -> None:
     put_strange(lines, 1, 2, 3)
-    lines.run(epochs=5, keep=1, take_over=True)
+    lines.run(epochs=5, keep=1, take_ownership=True)
     lines.resume(epochs=1, keep=1)
     lines.resume(keep=1)
     assert lines.wrong() == {}
-
-
-def test_a_store_of_version_1_gets_back_what_another_store_has_set_aside(first_version: Lines) -> None:
-    first_version.run("b", take_over=True, epochs=3, keep=1)
-    first_version.resume("b", epochs=2, keep=1)
-    assert set(first_version.shown().values()) == {1}
-    first_version.resume(take_over=True)
-    assert first_version.wrong() == {}
-
-
-def test_a_copy_of_an_old_epoch_of_version_1_leaves_the_original_what_it_needs(first_version: Lines) -> None:
-    restored(first_version, first_version.complete()[1], to="b")()
-    first_version.resume("b", epochs=1)
-    first_version.resume("b", epochs=1)
-    first_version.resume(take_over=True)
-    assert first_version.wrong() == {}
 
 
 # -- a sink in another place ----------------------------------------------------------------------------------
@@ -173,7 +156,7 @@ def test_a_claim_that_cannot_be_read_is_got_rid_of_as_the_hint_says(lines: Lines
         lines.resume()
     assert f"delete the folder {CLAIMS}" in str(refused.value.hint)
     shutil.rmtree(newest.parent)
-    lines.resume(take_over=True)
+    lines.resume(take_ownership=True)
     assert lines.wrong() == {}
 
 
@@ -192,7 +175,7 @@ def test_where_the_whole_output_is_gone_the_job_starts_anew_and_nothing_is_rebui
     lines.run(epochs=3)
     for name in lines.sink.visible():
         (lines.folder / "out" / name).unlink()
-    report = check(lines.store().storage, None, quick=True, progress=lambda read, total: None).report
+    report = lines.validated(quick=True)
     assert report.latest_restorable is None
     command = next_command(Code.SINK_PART_MISSING, report.epochs[0], report, "a")
     assert command == "abs run JOB --store a --from-epoch 0"
@@ -286,7 +269,6 @@ class Killed(BaseException):
 
 
 PLACES: tuple[tuple[object, str], ...] = (
-    (attempt, "bring_up"),
     (attempt, "put_attempt"),
     (Outputs, "_claim"),
     (journal, "put_trigger"),
@@ -322,19 +304,8 @@ def test_an_epoch_before_the_newest_attempt_is_restored_elsewhere_however_often_
         again()
     lines.resume("b")
     assert lines.wrong() == {}
-    lines.resume(take_over=True)
+    lines.resume(take_ownership=True)
     assert lines.wrong() == {}
-
-
-def test_a_plan_for_a_store_of_version_1_holds_after_its_restore_was_killed(
-    first_version: Lines, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    again = restored(first_version, first_version.complete()[-1])
-    for where, name in PLACES:
-        killed_after(where, name, again, monkeypatch)
-    again()
-    first_version.resume()
-    assert first_version.wrong() == {}
 
 
 def test_both_copies_of_a_whole_project_go_on(lines: Lines, gate: Gate) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from abscli.api import open_store
 from abscli.engine.errors import EngineStopped, UsageError
 from abscli.report.findings import Code
 from tests.support.jobs.lines import ROOT, Gate, Lines, killed, write_lines
@@ -36,6 +35,7 @@ def by_id(lines: Lines) -> Counter[str]:
     return Counter({row["id"]: row["line"] for row in lines.printed()}.values())
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("where", ["staged", "manifest", "reveal", "printed", "marked"])
 def test_killed_at_any_step_a_row_is_there_once_by_its_id(lines: Lines, where: str) -> None:
     killed(lines, where, 3)
@@ -50,20 +50,20 @@ def test_nothing_is_printed_before_the_manifest(lines: Lines) -> None:
     killed(lines, "reveal", 1)
     assert lines.complete()
     assert lines.printed() == []
-    report = open_store(str(lines.folder / "a")).validate()
+    report = lines.validated()
     assert {finding.code for finding in report.findings} >= {Code.SINK_PART_WAITING}
     lines.resume()
     assert lines.wrong() == {}
-    report = open_store(str(lines.folder / "a")).validate()
+    report = lines.validated()
     assert not {finding.code for finding in report.findings} & {Code.SINK_PART_WAITING, Code.UNREFERENCED_FILE}
 
 
 def test_going_back_behind_what_is_printed_is_refused_and_then_a_choice(lines: Lines) -> None:
     lines.run(epochs=3)
     first = lines.complete()[0]
-    with pytest.raises(UsageError, match="stdout shows rows up to epoch"):
+    with pytest.raises(UsageError, match="stdout has committed rows up to epoch"):
         lines.run(from_epoch=first)
-    lines.run(from_epoch=first, epochs=1, take_over=True)
+    lines.run(from_epoch=first, epochs=1, take_ownership=True)
     lines.resume()
     assert set(lines.wrong().values()) == {1}
 
@@ -72,7 +72,7 @@ def test_a_reader_that_has_left_stops_the_job_and_the_rows_wait(lines: Lines, mo
     def closed(data: bytes) -> None:
         raise BrokenPipeError(32, "Broken pipe")
 
-    monkeypatch.setattr(Lines, "_print", lambda self, data: closed(data))
+    monkeypatch.setattr(Lines, "note_printed", lambda self, data: closed(data))
     with pytest.raises(EngineStopped, match="cannot be written to stdout: Broken pipe"):
         lines.run()
     monkeypatch.undo()

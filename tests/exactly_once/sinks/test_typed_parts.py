@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from abscli.api import open_store
-from formats.native.facts import TYPED_VERSION
 from tests.support.jobs.lines import Lines, killed, restore_to
 
 TYPES = ["csv", "parquet"]
@@ -44,11 +42,5 @@ def test_a_damaged_part_is_named(typed: Lines) -> None:
     name = min(typed.sink.visible())
     path = typed.folder / "out" / name
     path.write_bytes(path.read_bytes()[:-1] + b"?")
-    report = open_store(str(typed.folder / "a")).validate()
+    report = typed.validated()
     assert [(f.code, f.path) for row in report.epochs for f in row.findings] == [("sink-part-missing", str(path))]
-
-
-def test_facts_that_name_such_parts_are_of_a_version_of_their_own(typed: Lines) -> None:
-    typed.run(epochs=3)
-    store = typed.store()
-    assert {store.facts.version, store.manifest(typed.complete()[-1]).version} == {TYPED_VERSION}

@@ -17,22 +17,23 @@ from tests.support.flink.releases import run, unpack
 from tests.support.flink.venv import VERSION
 
 pytestmark = [
+    pytest.mark.usefixtures("jvm"),
     pytest.mark.minutes,
     pytest.mark.skipif(shutil.which("javac") is None, reason="there is no Java compiler"),
 ]
 
 
 def test_flink_has_just_the_rows_that_a_file_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = unpack(tmp_path / "savepoints")[VERSION]
+    source = unpack()[VERSION]
     changes, copy = tmp_path / "changes.yaml", tmp_path / "copy"
     changes.write_text(changes_for(source))
     done = result_of("rewrite", capsys, source, "--changes", changes, "--to", copy)
-    assert [change["line"] for change in done["changes"] if change["spent"] is not None] == []
+    assert [change["line"] for change in done["changes"] if change["no_effect"] is not None] == []
     after = wanted(content(FlinkStore(str(source))))
     assert content(FlinkStore(str(copy))) == after
     again = result_of("rewrite", capsys, copy, "--changes", changes, "--to", tmp_path / "again")
     assert content(FlinkStore(str(tmp_path / "again"))) == after, "the file does for its own copy"
-    assert {change["spent"] is None for change in again["changes"] if change["action"] != "set"} == {False}
+    assert {change["no_effect"] is None for change in again["changes"] if change["action"] != "set"} == {False}
 
     class_path = changed_job(tmp_path / "classes")
     for backend in ("rocksdb", "hashmap"):

@@ -17,6 +17,7 @@ from tests.support.maven import jars
 from tests.support.schemas import checked
 
 pytestmark = [
+    pytest.mark.usefixtures("jvm"),
     pytest.mark.minutes,
     pytest.mark.skipif(shutil.which("javac") is None, reason="there is no Java compiler"),
 ]
@@ -144,6 +145,7 @@ def savepoints() -> dict[str, Path]:
     return {}
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", CHANGES)
 def test_flink_starts_with_a_changed_class_or_not_as_it_is_said(
     name: str,

@@ -26,6 +26,7 @@ from tests.support.maven import jars
 from tests.support.schemas import checked
 
 pytestmark = [
+    pytest.mark.usefixtures("jvm"),
     pytest.mark.minutes,
     pytest.mark.skipif(shutil.which("javac") is None, reason="there is no Java compiler"),
 ]
@@ -102,6 +103,7 @@ def halfway(
 # -- collections in Pojos ---------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("kind", "value"),
     [
@@ -164,9 +166,7 @@ def test_a_sink_of_files_goes_from_1_to_2_with_its_class_in_another_package(
     assert [(why["rule"], why["verdict"]) for why in reasons["files", "bucket-states"]] == [
         ("file-sink-function", "restores")
     ]
-    after = compiled(
-        tmp_path / "after", flink_2(), FilesJob=source("FilesJob").replace("PACKAGE", f"{package}.legacy")
-    )
+    after = compiled(tmp_path / "after", flink_2(), FilesJob=source("FilesJob").replace("PACKAGE", f"{package}.legacy"))
     again = tmp_path / "again.log"
     start = f"execution.state-recovery.path=file://{checkpoint}"
     with java_job(after, again, "FilesJob", job, RECORDS, FAST, start) as second:
@@ -179,9 +179,7 @@ def test_a_sink_of_two_phases_does_not_go_from_1_to_2(tmp_path: Path, capsys: py
     """Though Flink 2 has its class in another package: the class of its serializer's snapshot was of the old one."""
     package = "org.apache.flink.streaming.api.functions.sink"
     job, log = tmp_path / "job", tmp_path / "log"
-    before = compiled(
-        tmp_path / "before", flink_1(), TwoPhaseJob=source("TwoPhaseJob").replace("PACKAGE", package)
-    )
+    before = compiled(tmp_path / "before", flink_1(), TwoPhaseJob=source("TwoPhaseJob").replace("PACKAGE", package))
 
     def enough(store: FlinkStore) -> bool:
         return any(state.name == "state" for state in store.states(store.resolve(None)))

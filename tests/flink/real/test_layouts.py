@@ -14,6 +14,7 @@ from tests.support.flink.matrix import CASES, Case, needs, opened, unpack
 from tests.support.flink.starts import difference, other_backend, rewritten, starts
 
 pytestmark = [
+    pytest.mark.usefixtures("jvm"),
     pytest.mark.minutes,
     pytest.mark.skipif(shutil.which("javac") is None, reason="there is no Java compiler"),
 ]
@@ -22,8 +23,8 @@ CHOSEN = {("hashmap", "checkpoint"), ("rocksdb", "checkpoint"), ("changelog-file
 
 
 @pytest.fixture(scope="module")
-def matrix(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return unpack(tmp_path_factory.mktemp("matrix"))
+def matrix() -> Path:
+    return unpack()
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +32,7 @@ def class_path(tmp_path_factory: pytest.TempPathFactory) -> str:
     return compiled(tmp_path_factory.mktemp("java") / "classes", "MatrixJob.java")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("how", ["canonical", "changed"])
 @pytest.mark.parametrize("case", [c for c in CASES if c.version == "2.3" and (c.name, c.kind) in CHOSEN], ids=str)
 def test_flink_starts_from_a_copy_with_another_backend_and_has_the_same_rows(

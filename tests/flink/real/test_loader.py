@@ -17,7 +17,10 @@ from tests.support.flink.java import compiled
 from tests.support.flink.truth import DATA
 from tests.support.java import QUICK
 
-pytestmark = pytest.mark.skipif(shutil.which("javac") is None, reason="there is no Java compiler")
+pytestmark = [
+    pytest.mark.usefixtures("jvm"),
+    pytest.mark.skipif(shutil.which("javac") is None, reason="there is no Java compiler"),
+]
 
 CASES = [
     path

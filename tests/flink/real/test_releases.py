@@ -19,10 +19,12 @@ from tests.support.commands import run_command
 from tests.support.flink.cases import content
 from tests.support.flink.java import SOURCES
 from tests.support.flink.releases import STARTED, compiled_for, run, unpack
-from tests.support.maven import jars
+from tests.support.maven import jars, versions_of
 from tests.support.schemas import checked
 
 pytestmark = [
+    pytest.mark.soak,
+    pytest.mark.usefixtures("jvm"),
     pytest.mark.minutes,
     pytest.mark.skipif(shutil.which("javac") is None, reason="there is no Java compiler"),
 ]
@@ -36,8 +38,8 @@ JOB = (SOURCES / "UpgradeJob.java").read_text()
 
 
 @pytest.fixture(scope="module")
-def savepoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return unpack(tmp_path_factory.mktemp("releases"))
+def savepoints() -> dict[str, Path]:
+    return unpack()
 
 
 @pytest.fixture(scope="module")
@@ -95,23 +97,26 @@ def test_a_serializer_of_a_later_release_does_not_restore(tmp_path: Path, capsys
 
 def classes_of(*coordinates: str) -> set[str]:
     """The classes of jars with those in them, but not of what they need."""
-    names: set[str] = set()
-    for path in jars(*coordinates, alone=True):
-        with zipfile.ZipFile(path) as jar:
-            names.update(name[:-6].replace("/", ".") for name in jar.namelist() if name.endswith(".class"))
-    return names
+    return {name for path in jars(*coordinates, alone=True) for name in classes_in(path)}
 
 
-@pytest.mark.parametrize("version", ["1.14.6", "1.15.4", "1.16.3", *STARTED.values()])
-def test_a_release_knows_just_the_versions_of_metadata_that_are_said(version: str) -> None:
-    release = _release(version)
-    known = {
-        int(match[1])
-        for one in classes_of(f"org.apache.flink:flink-runtime:{version}")
-        if (match := re.search(r"\.MetadataV(\d+)Serializer$", one))
-    }
-    (writes,) = {number for number, (oldest, newest) in WRITERS.items() if oldest <= release <= newest}
-    assert max(known) == writes == TARGETS.get(release, writes)
+def classes_in(path: Path) -> set[str]:
+    """List the classes of a jar."""
+    with zipfile.ZipFile(path) as jar:
+        return {name[:-6].replace("/", ".") for name in jar.namelist() if name.endswith(".class")}
+
+
+def test_releases_know_just_the_versions_of_metadata_that_are_said() -> None:
+    versions = ("1.14.6", "1.15.4", "1.16.3", *STARTED.values())
+    said, known = {}, {}
+    for version, jar in zip(versions, versions_of("org.apache.flink:flink-runtime", *versions), strict=True):
+        release = _release(version)
+        found = (re.search(r"\.MetadataV(\d+)Serializer$", name) for name in classes_in(jar))
+        known[version] = max(int(match[1]) for match in found if match)
+        (writes,) = {number for number, (oldest, newest) in WRITERS.items() if oldest <= release <= newest}
+        assert writes == TARGETS.get(release, writes)
+        said[version] = writes
+    assert known == said
 
 
 LACKING = {

@@ -26,7 +26,7 @@ from tests.support.flink.venv import flink_python
 from tests.support.java import QUICK
 from tests.support.schemas import checked
 
-pytestmark = pytest.mark.minutes
+pytestmark = [pytest.mark.minutes, pytest.mark.usefixtures("jvm")]
 
 JOB = Path(__file__).parents[2] / "flink_job" / "sums.py"
 NUMBERS, KEYS = 4000, 7
@@ -36,9 +36,7 @@ SLOWER, PACE, FASTER = 50, 200, 500
 CLAIM = "execution.state-recovery.claim-mode=CLAIM"
 """The changelog backend starts in no other mode: "does not support enforcing a full snapshot"."""
 
-WANTED = {
-    k: (len(range(k, NUMBERS, KEYS)), sum(range(k, NUMBERS, KEYS))) for k in range(KEYS)
-}
+WANTED = {k: (len(range(k, NUMBERS, KEYS)), sum(range(k, NUMBERS, KEYS))) for k in range(KEYS)}
 LINE = re.compile(r"[+-](?:I|U)\[(\d+), (\d+), (\d+)\]")
 
 
@@ -130,6 +128,7 @@ def as_told(command: str) -> list[str]:
     return options
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("backend", "wanted"),
     [
@@ -149,8 +148,7 @@ def test_flink_goes_on_from_a_copy(
     with job(python, log, checkpoints, backend, PACE, *options) as first:
         until = time.monotonic() + PATIENCE
         while not (
-            printed(log)
-            and any(int(path.name[4:]) >= 4 and has_parts(path, wanted) for path in completed(checkpoints))
+            printed(log) and any(int(path.name[4:]) >= 4 and has_parts(path, wanted) for path in completed(checkpoints))
         ):
             assert first.poll() is None, log.read_text(errors="replace")[-3000:]
             assert time.monotonic() < until, "no checkpoint in time"
@@ -227,6 +225,7 @@ def test_flink_starts_from_the_path_that_is_printed_and_after_orphans_have_gone(
     assert {key: rows[-1] for key, rows in printed(again).items()} == WANTED
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
 def test_flink_goes_on_from_a_changed_copy(
     python: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], backend: str
@@ -256,9 +255,7 @@ def test_flink_goes_on_from_a_changed_copy(
         f"removed:\n- {{operator: {owner}, state: accState, key: {{f0: 3}}}}\n- {{operator: {owner}, key: {{f0: 4}}}}\n"
     )
     abs_json(capsys, "rewrite", checkpoint, "--changes", changes, "--to", tmp_path / "between")
-    changes.write_text(
-        f"version: 1\nset: [{{operator: {owner}, state: accState, key: {{f0: 4}}, value: [500, 11]}}]"
-    )
+    changes.write_text(f"version: 1\nset: [{{operator: {owner}, state: accState, key: {{f0: 4}}, value: [500, 11]}}]")
     done = abs_json(capsys, "rewrite", tmp_path / "between", "--changes", changes, "--to", copy)
     shutil.rmtree(checkpoints)  # the copy has to do on its own
     shutil.rmtree(tmp_path / "between")

@@ -10,5 +10,5 @@ from tests.support.flink.matrix import unpack
 
 
 @pytest.fixture(scope="module")
-def matrix(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return unpack(tmp_path_factory.mktemp("matrix"))
+def matrix() -> Path:
+    return unpack()

@@ -27,6 +27,7 @@ from tests.support.flink.matrix import CASES, Case, needs, opened
 from tests.support.flink.rewritten import NEWEST, SQL, keyed, rewritten
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("case", NEWEST, ids=str)
 def test_a_key_goes_one_has_another_value_and_one_is_new_in_every_layout(
     matrix: Path, case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -65,6 +66,7 @@ set:
     ]  # fmt: skip
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("case", NEWEST, ids=str)
 def test_a_key_that_is_not_there_leaves_the_operator_as_flink_wrote_it(
     matrix: Path, case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -74,7 +76,7 @@ def test_a_key_that_is_not_there_leaves_the_operator_as_flink_wrote_it(
     (owner,) = {id for id, name in content(store) if name == "list"}
     lines = f"removed: [{{operator: {owner}, key: nobody}}, {{operator: {owner}, state: map, key: key-6, map_key: q}}]"
     done = rewritten(capsys, tmp_path, matrix / case.folder, lines, "--search", matrix / case.version / case.name)
-    assert [c["spent"] for c in done["changes"]] == ["the operator has no such key"] * 2
+    assert [c["no_effect"] for c in done["changes"]] == ["the operator has no such key"] * 2
     assert done["written"] == []
     assert not list((tmp_path / "copy").glob("rewritten-*"))
     copy = FlinkStore(str(tmp_path / "copy"))
@@ -194,6 +196,7 @@ def test_a_key_of_all_states_does_not_go_where_its_timers_are_raw_state(
     rewritten(capsys, tmp_path, source, f"removed: [{{operator: {owner}, state: list, key: key-3}}]")
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("most", [7, 1000])
 @pytest.mark.parametrize("case", [case for case in NEWEST if "unaligned" not in case.name], ids=str)
 def test_keys_are_hashed_into_another_number_of_key_groups(

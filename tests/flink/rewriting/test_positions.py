@@ -50,7 +50,7 @@ def test_a_split_is_read_on_elsewhere_and_another_goes(tmp_path: Path, capsys: p
     )
     done = rewritten(capsys, tmp_path, UNALIGNED, lines)
     assert positions(FlinkStore(str(tmp_path / "copy"))) == {one: 42}
-    assert [(c["split"], c["before"], c["after"], c["spent"]) for c in done["changes"]] == [
+    assert [(c["split"], c["before"], c["after"], c["no_effect"]) for c in done["changes"]] == [
         (one, f"at {before[one]}", "at 42", None),
         (other, f"at {before[other]}", None, None),
         ("gone-1", None, None, "the operator has no such split"),

@@ -47,10 +47,18 @@ from tests.support.flink.rewritten import rewritten
         (CANONICAL, "removed: [{operator: totals, state: sum, key: user-1, map_key: x}]", "is no map"),
         (CANONICAL, "set: [{operator: totals, state: opaque, key: user-1, value: 1}]", "are not written here"),
         (CANONICAL, "removed: [{operator: totals, key: {user: 1}}]", "the key has the columns key"),
-        (CANONICAL, "set: [{operator: totals, state: sum, key: user-1, value: 1}, "
-         "{operator: totals, state: sum, key: {key: user-1}, value: 2}]", "are of the same key of state 'sum'"),
-        (CANONICAL, "set: [{operator: totals, state: sum, key: user-1, value: 1}]\nremoved: "
-         "[{operator: totals, state: sum, key: {key: user-1}}]", "lines 2 and 3 are of the same key"),
+        (
+            CANONICAL,
+            "set: [{operator: totals, state: sum, key: user-1, value: 1}, "
+            "{operator: totals, state: sum, key: {key: user-1}, value: 2}]",
+            "are of the same key of state 'sum'",
+        ),
+        (
+            CANONICAL,
+            "set: [{operator: totals, state: sum, key: user-1, value: 1}]\nremoved: "
+            "[{operator: totals, state: sum, key: {key: user-1}}]",
+            "lines 2 and 3 are of the same key",
+        ),
         (HASHMAP, "moved: totals", "moved must be a list"),
         (CHANGELOG, "removed: [{operator: history, state: last}]", "changelog backend"),
         (HASHMAP, "removed: [{operator: totals, state: sum}]", "(KryoSerializer), whose ends only its class knows"),
@@ -92,5 +100,5 @@ def test_a_file_of_changes_is_read_with_the_line_of_each() -> None:
 
 
 def test_a_store_of_another_system_is_not_rewritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    golden = Path(__file__).parents[2] / "data" / "golden-store-2"
+    golden = Path(__file__).parents[2] / "data" / "golden-store"
     assert "not rewritten" in rewritten(capsys, tmp_path, golden, "", code=2)["message"]

@@ -51,7 +51,7 @@ def test_a_file_cut_short_is_damaged(length: int) -> None:
 @given(st.binary(max_size=300))
 def test_any_bytes_before_a_footer_are_an_error(data: bytes) -> None:
     with pytest.raises(FormatError):
-        check_sst(data + SMALL[-FOOTER :])
+        check_sst(data + SMALL[-FOOTER:])
 
 
 def test_old_tables_with_crc32c_are_checked_and_other_checksums_are_said_to_be_unknown() -> None:

@@ -342,9 +342,7 @@ def test_the_only_key_group_of_a_global_aggregate_is_not_taken_for_a_savepoints(
     rows = [row for batch in store.state(4, ranked, "data-state-with-update") for row in batch.to_pylist()]
     assert sorted(row["value"]["f1"] for row in rows) == [1, 2, 3, 4], "the three best and the next"
     (counted,) = [id for id, names in states.items() if "accState" in names]
-    ((total,),) = [
-        [row["value"]["f0"] for row in batch.to_pylist()] for batch in store.state(4, counted, "accState")
-    ]
+    ((total,),) = [[row["value"]["f0"] for row in batch.to_pylist()] for batch in store.state(4, counted, "accState")]
     assert total == 300
 
 

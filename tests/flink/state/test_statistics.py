@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import lzma
-import tarfile
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
@@ -24,8 +23,8 @@ from formats.flink.statistics import EXACT, Question, statistics
 from formats.flink.store import FlinkStore
 from formats.query.measured import tally_rows
 from formats.statistics import LARGEST, StateStatistics, Tally, of_state, skew, timers
-from tests.support.archives import extract
 from tests.support.commands import result_of, run_command
+from tests.support.flink.matrix import unpack
 from tests.support.flink.rocks import Row, entry, key, long, text, write_checkpoint
 from tests.support.spark.data import copy_of
 from tests.support.stores.small import make_store
@@ -69,7 +68,7 @@ def test_rows_are_those_that_flink_says_by_key_group_and_subtask(place: Path) ->
         assert {one.subtask: one.rows for one in row.subtasks if one.rows} == dict(
             Counter(subtask for _, subtask in rows.elements())
         )
-        assert (row.how, row.rows) == ("read", rows.total())
+        assert (row.method, row.rows) == ("read", rows.total())
         compared += 1
     assert compared > 20
 
@@ -148,7 +147,7 @@ def test_a_sample_of_rocksdb_comes_close_to_what_is_there(rocks: Path) -> None:
     assert whole.keys() == sample.keys()
     for at, exact in whole.items():
         guess = sample[at]
-        assert (exact.how, guess.how) == ("read", "sampled")
+        assert (exact.method, guess.method) == ("read", "sampled")
         assert (guess.rows, guess.bytes) == (exact.rows, exact.bytes), "the properties of the tables say so"
         assert guess.unknown is None
         assert guess.sample is not None
@@ -172,7 +171,7 @@ def test_a_state_that_does_not_fit_is_sampled_and_the_page_says_so(
     monkeypatch.setattr("formats.flink.statistics.EXACT", 1)
     monkeypatch.setattr(statistics, "__kwdefaults__", {"exact": 1})
     told = result(capsys, rocks, "--stats")
-    assert {row["how"] for row in told["states"]} == {"sampled"}
+    assert {row["method"] for row in told["states"]} == {"sampled"}
     for columns in (80, 200):
         monkeypatch.setenv("COLUMNS", str(columns))
         code, out, err = run(capsys, rocks, "--stats")
@@ -199,18 +198,17 @@ def test_a_damaged_table_is_left_out_with_the_reason(rocks: Path) -> None:
         victim.write_bytes(before)
 
 
-def test_tables_that_flink_itself_wrote_are_sampled(tmp_path: Path) -> None:
+def test_tables_that_flink_itself_wrote_are_sampled() -> None:
     pytest.importorskip("rocksdict", reason="needs the package rocksdict")
-    with tarfile.open(DATA / "matrix.tar.xz") as archive:
-        extract(archive, tmp_path)
+    folder = unpack()
     looked = 0
-    for metadata in sorted(tmp_path.glob("*/rocksdb*/**/_metadata")):
-        job = metadata.relative_to(tmp_path).parts
-        store = FlinkStore(str(metadata.parent), search=[str(tmp_path / job[0] / job[1])])
+    for metadata in sorted(folder.glob("*/rocksdb*/**/_metadata")):
+        job = metadata.relative_to(folder).parts
+        store = FlinkStore(str(metadata.parent), search=[str(folder / job[0] / job[1])])
         whole, sample = of(store), of(store, exact=1)
         for at, exact in whole.items():
             guess = sample[at]
-            if exact.how == guess.how or guess.sample is None or guess.sample.units != "blocks":
+            if exact.method == guess.method or guess.sample is None or guess.sample.units != "blocks":
                 continue
             assert guess.unknown is None, (metadata, at)
             assert (guess.rows or 0) >= (exact.rows or 0), "versions of keys, each at least once"
@@ -223,7 +221,7 @@ def test_key_groups_are_sampled_by_their_offsets() -> None:
     store = FlinkStore(str(CANONICAL))
     whole = of(store)
     sample = of(store, exact=20_000)
-    sampled = [row for row in sample.values() if row.how == "sampled"]
+    sampled = [row for row in sample.values() if row.method == "sampled"]
     assert sampled
     for row in sampled:
         assert row.sample is not None
@@ -283,7 +281,7 @@ def test_other_systems_answer_by_their_own_places(tmp_path: Path, capsys: pytest
     rows = result_of("state", capsys, tmp_path / "own", "--place")["rows"]
     by_group = Counter(row["__key_group"] for row in rows)
     assert {group["group"]: group["rows"] for group in seen["groups"]} == dict(by_group)
-    assert (seen["how"], seen["rows"], seen["sample"]) == ("read", len(rows), None)
+    assert (seen["method"], seen["rows"], seen["sample"]) == ("read", len(rows), None)
     lines = {row["line"] for row in rows}
     assert seen["largest_keys"][0]["key"] in {line for line in lines if len(line) == max(map(len, lines))}
     place = copy_of("wc_rocks", tmp_path)
@@ -291,7 +289,7 @@ def test_other_systems_answer_by_their_own_places(tmp_path: Path, capsys: pytest
     rows = result_of("state", capsys, place, "--limit", "1000000")["rows"]
     by_task = Counter(row["partition_id"] for row in rows)
     assert {task["subtask"]: task["rows"] for task in counts["subtasks"] if task["rows"]} == dict(by_task)
-    assert (counts["how"], counts["groups"], counts["skew_groups"]) == ("read", None, None)
+    assert (counts["method"], counts["groups"], counts["skew_groups"]) == ("read", None, None)
 
 
 def test_what_is_too_much_to_read_is_told_by_files_and_the_rest_is_unknown(
@@ -300,7 +298,7 @@ def test_what_is_too_much_to_read_is_told_by_files_and_the_rest_is_unknown(
     monkeypatch.setattr("formats.statistics.READ_UP_TO", 1)
     make_store(tmp_path / "own")
     (seen,) = result(capsys, tmp_path / "own", "--stats")["states"]
-    assert (seen["how"], seen["groups"], seen["largest_keys"], seen["rows"]) == ("files", None, None, 12)
+    assert (seen["method"], seen["groups"], seen["largest_keys"], seen["rows"]) == ("files", None, None, 12)
     assert "not known" in seen["unknown"]
     code, out, _ = run(capsys, tmp_path / "own", "--stats")
     assert code == 0

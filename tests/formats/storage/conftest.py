@@ -14,12 +14,15 @@ from tests.support.objects.fixtures import SERVERS, Servers, use
 from tests.support.objects.places import Place, bucket_place, local_place, memory_place
 
 
-@pytest.fixture(params=["local", "memory", *SERVERS])
-def place(request: pytest.FixtureRequest, tmp_path: Path, servers: Servers, monkeypatch: pytest.MonkeyPatch) -> Place:
+@pytest.fixture(
+    params=["local", "memory", *(pytest.param(name, marks=pytest.mark.integration) for name in SERVERS)]
+)
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     if request.param == "local":
         return local_place(tmp_path / "root")
     if request.param == "memory":
         return memory_place()
+    servers: Servers = request.getfixturevalue("servers")
     return bucket_place(use(servers.get(request.param), monkeypatch))
 
 

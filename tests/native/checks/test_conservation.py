@@ -22,6 +22,7 @@ from formats.storage import MemoryStorage
 from formats.view import ChannelFacts, Repeat, Status
 from tests.support.stores.evidence import evidence, moved, with_part
 from tests.support.stores.small import Build, make_store
+from tests.tiers import examples
 
 SEEN, OUT = "seen/0", "out/0"
 
@@ -96,7 +97,7 @@ def shared(parallelism: int, policy: str) -> Build:
     return make_store(MemoryStorage(), parallelism=parallelism, policy=policy, more=False)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.data())
 def test_any_single_counter_that_is_off_is_found_on_its_channel(data: st.DataObject) -> None:
     build = shared(3, "aligned")
@@ -111,7 +112,7 @@ def test_any_single_counter_that_is_off_is_found_on_its_channel(data: st.DataObj
     assert ends[1 if sent else 0] == f"{neighbour}/0"
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.data(), st.sampled_from(["unaligned", "at-least-once"]))
 def test_a_counter_that_is_off_is_found_or_said_to_repeat(data: st.DataObject, policy: str) -> None:
     build = shared(2, policy)

@@ -15,6 +15,7 @@ from formats.native.state.tables import KEY_GROUP, encode_state
 from formats.storage import MemoryStorage
 from formats.view import FileFacts
 from tests.support.stores.small import FIRST, make_store
+from tests.tiers import examples
 
 SEEN = "seen/0"
 
@@ -48,7 +49,7 @@ def test_a_large_file_is_read_in_chunks_and_decoded_from_slices(monkeypatch: pyt
     assert max(read) == 512
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.binary(max_size=300), st.sampled_from(["a.parquet", "a.arrow"]))
 def test_garbage_whose_digest_holds_is_unreadable(data: bytes, path: str) -> None:
     storage = MemoryStorage()
@@ -64,7 +65,7 @@ def tables() -> dict[str, bytes]:
     return {path: storage.files[path] for path in (layout.state(1, SEEN, FIRST), layout.log(1, SEEN, SEEN, FIRST))}
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.data())
 def test_a_damaged_table_whose_digest_was_mended_is_read_or_unreadable(data: st.DataObject) -> None:
     path = data.draw(st.sampled_from([*tables()]))

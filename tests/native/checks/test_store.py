@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from msgspec.structs import replace
 
-from abscli.report.demands import unmet
+from abscli.report.demands import unsatisfied
 from abscli.report.findings import Code, EpochReport, Finding, StoreReport
 from abscli.stores.native.store_verdict import check_store
 from formats.native import layout
@@ -96,16 +96,16 @@ def test_an_epoch_must_be_whole_and_a_store_must_have_one(
     verdict: Status, restorable: bool, of_store: int, of_epoch: int
 ) -> None:
     given = report(verdict, restorable=restorable)
-    assert (len(unmet(given)), len(unmet(given, epoch=7))) == (of_store, of_epoch)
+    assert (len(unsatisfied(given)), len(unsatisfied(given, epoch=7))) == (of_store, of_epoch)
 
 
 def test_strict_minds_every_finding() -> None:
     stray = report(Status.COMPLETE, Finding(Code.UNREFERENCED_FILE, None, None, "x", ""), restorable=True)
-    assert (unmet(stray), unmet(stray, strict=True)) == ([], ["--strict: 1 finding"])
+    assert (unsatisfied(stray), unsatisfied(stray, strict=True)) == ([], ["--strict: 1 finding"])
 
 
 def test_age_and_number_of_epochs_are_those_that_can_be_restored() -> None:
     fresh, none = report(Status.COMPLETE, restorable=True), report(Status.COMPLETE, restorable=False)
-    assert unmet(fresh, max_age=60, min_epochs=1, now=NOW) == []
-    assert len(unmet(fresh, max_age=59, min_epochs=2, now=NOW)) == 2
-    assert len(unmet(none, epoch=7, max_age=1e9, now=NOW)) == 1
+    assert unsatisfied(fresh, max_age=60, min_epochs=1, now=NOW) == []
+    assert len(unsatisfied(fresh, max_age=59, min_epochs=2, now=NOW)) == 2
+    assert len(unsatisfied(none, epoch=7, max_age=1e9, now=NOW)) == 1

@@ -6,6 +6,8 @@ import shutil
 import signal
 from pathlib import Path
 
+import pytest
+
 from abscli.api import open_store, read_plan
 from abscli.stores.native.run import resume_from
 from tests.commands.test_jobs import fingerprint
@@ -45,6 +47,7 @@ def killed_at_every_change(folder: Path, scratch: Path, step: int) -> int:
         n += step
 
 
+@pytest.mark.integration
 def test_a_repair_of_a_damaged_file_that_is_killed_at_any_step(counted: Path, tmp_path: Path) -> None:
     place = tmp_path / "work" / "job"
     shutil.copytree(counted, place)
@@ -57,6 +60,7 @@ def test_a_repair_of_a_damaged_file_that_is_killed_at_any_step(counted: Path, tm
     assert_goes_on_exactly(place, epoch)
 
 
+@pytest.mark.integration
 def test_a_repair_of_an_incomplete_epoch_that_is_killed_at_any_step(tmp_path: Path) -> None:
     place = tmp_path / "work" / "job"
     epoch = killed(place, "counting", "counts/0")

@@ -35,7 +35,7 @@ def test_a_state_file_is_made_again_and_the_neighbours_stay(job: Path) -> None:
     shown = {file.name: file.read_bytes() for sink in ("out", "raw") for file in (job / sink).glob("part-*")}
     done = repaired(job)
     assert done["epoch"] == epoch
-    assert (done["repair"]["again"], done["repair"]["adopted"]) == (6, 4)
+    assert (done["repair"]["rerun"], done["repair"]["adopted"]) == (6, 4)
     assert done["repair"]["dropped"] > 0
     store = opened(job)
     after = {str(part.task): part for part in store.parts(epoch)}
@@ -43,7 +43,7 @@ def test_a_state_file_is_made_again_and_the_neighbours_stay(job: Path) -> None:
     assert {task for task, part in after.items() if part == before[task]} >= stayed
     assert after["counts/0"].state[-1].path != path
     assert after["counts/0"].rows == before["counts/0"].rows
-    assert (job / "store" / "aside" / path).read_bytes() == broken
+    assert (job / "store" / "quarantine" / path).read_bytes() == broken
     assert [(a.kind, a.repairs) for a in store.attempts()] == [("run", None), ("repair", epoch)]
     assert store.manifest(epoch).attempt == 2
     # What readers saw is what they see.
@@ -79,9 +79,9 @@ def test_several_tasks_and_the_list_of_a_second_repair(job: Path) -> None:
     epoch = newest(job)
     for task in ("counts/0", "counts/1"):
         damage_state(job, epoch, task)
-    assert repaired(job)["repair"]["again"] == 8
+    assert repaired(job)["repair"]["rerun"] == 8
     damage_state(job, epoch, "counts/1")
-    assert repaired(job)["repair"]["again"] == 6
+    assert repaired(job)["repair"]["rerun"] == 6
     assert [a.kind for a in opened(job).attempts()] == ["run", "repair", "repair"]
     assert_goes_on_exactly(job, epoch)
 
@@ -148,7 +148,7 @@ def test_from_the_beginning_where_no_epoch_before_it_is_whole(job: Path) -> None
 def test_a_part_that_is_distrusted_is_made_again_and_comes_out_the_same(job: Path) -> None:
     epoch = newest(job)
     done = repaired(job, epoch, distrust=("counts/1",))
-    assert (done["repair"]["again"], done["repair"]["adopted"]) == (6, 4)
+    assert (done["repair"]["rerun"], done["repair"]["adopted"]) == (6, 4)
     assert_goes_on_exactly(job, epoch)
 
 
@@ -156,7 +156,7 @@ def test_a_source_whose_part_is_distrusted_is_stopped_by_what_others_counted(job
     epoch = newest(job)
     before = part_of(job, epoch, "lines/0").positions
     done = repaired(job, epoch, distrust=("lines/0",))
-    assert done["repair"]["again"] >= 1
+    assert done["repair"]["rerun"] >= 1
     assert part_of(job, epoch, "lines/0").positions == before
     assert_goes_on_exactly(job, epoch)
 

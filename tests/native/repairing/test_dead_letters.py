@@ -46,13 +46,14 @@ def test_an_epoch_of_an_attempt_that_went_on_is_proved(tmp_path: Path) -> None:
         run(folder, "poisoned", from_epoch=before, epochs=2, pace=pace)
     epoch = opened(folder).attempts()[-1].first_epoch
     assert epoch > before + 1
-    assert part_of(folder, epoch, "words/0").sink
+    assert any(part_of(folder, epoch, f"words/{i}").sink for i in range(2))
     damage_state(folder, epoch, "counts/0")
     assert repaired(folder, epoch)["epoch"] == epoch
     repair_later(folder, epoch)
     check(folder)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("task", ["words/0", "counts/1"])
 @pytest.mark.parametrize("policy", ["aligned", "unaligned"])
 def test_an_epoch_that_was_not_complete_shows_its_dead_letters_once(tmp_path: Path, task: str, policy: str) -> None:

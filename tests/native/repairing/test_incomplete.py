@@ -39,7 +39,7 @@ def test_a_manifest_that_is_lost_is_written_anew_from_the_list_of_parts(job: Pat
     parts = opened(job).parts(epoch)
     flip(path) if lose == "flip" else path.unlink()
     done = repaired(job)
-    assert (done["epoch"], done["repair"]["again"], done["repair"]["source_records"]) == (epoch, 0, 0)
+    assert (done["epoch"], done["repair"]["rerun"], done["repair"]["source_records"]) == (epoch, 0, 0)
     assert opened(job).parts(epoch) == parts
     assert opened(job).manifest(epoch).parent == epoch - 1
     assert_goes_on_exactly(job, epoch)
@@ -70,7 +70,7 @@ def test_a_manifest_that_was_set_aside_with_the_books_is_written_anew_as_well(jo
     flip(job / "store" / layout.outcome(epoch))
     rebuild(job / "store", job=job / "job.json")
     assert opened(job).is_fenced(epoch)
-    assert repaired(job, epoch)["repair"]["again"] == 0
+    assert repaired(job, epoch)["repair"]["rerun"] == 0
     assert_goes_on_exactly(job, epoch)
 
 
@@ -92,13 +92,14 @@ def test_a_job_that_died_before_the_manifest_when_all_had_acked(tmp_path: Path, 
     plan = open_store(folder / "store").plan(repair=True)
     assert "Nothing has to run: every part is there" in str(plan)
     done = repaired(folder)
-    assert (done["repair"]["again"], done["repair"]["adopted"], done["repair"]["source_records"]) == (0, 10, 0)
+    assert (done["repair"]["rerun"], done["repair"]["adopted"], done["repair"]["source_records"]) == (0, 10, 0)
     for part in opened(folder).parts(epoch):
         assert (part.state, part.logs, part.sent) == (parts[part.task].state, parts[part.task].logs,
                                                       parts[part.task].sent)  # fmt: skip
     assert_goes_on_exactly(folder, epoch)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("policy", ["aligned", "unaligned"])
 @pytest.mark.parametrize(("task", "missing"), [("counts/0", 1), ("out/1", 1), ("lines/0", 1), ("counts/1", 4)])
 def test_an_epoch_that_a_sigkill_left_incomplete(tmp_path: Path, policy: str, task: str, missing: int) -> None:

@@ -67,7 +67,7 @@ def test_what_is_damaged_is_made_again(tmp_path: Path, anywhere: WritableStorage
     broken = anywhere.read(path)
     assert repaired(folder, anywhere)["epoch"] == epoch
     assert open_store(anywhere.root).validate().to_json()["latest_restorable"] == epoch
-    assert anywhere.read(f"aside/{path}") == broken
+    assert anywhere.read(f"quarantine/{path}") == broken
     assert not [file.path for file in anywhere.inventory() if ".tmp-" in file.path]
     assert shown(folder) == before
     bring_back(anywhere, folder / "store")

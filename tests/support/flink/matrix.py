@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from formats.flink.store import FlinkStore
-from tests.support.archives import extract
+from tests.support.archives import unpacked
 from tests.support.flink.truth import DATA
 
 ARCHIVE = DATA / "matrix.tar.xz"
@@ -50,11 +50,9 @@ def _cases() -> list[Case]:
 CASES = _cases()
 
 
-def unpack(folder: Path) -> Path:
-    """The archive, unpacked into a folder."""
-    with tarfile.open(ARCHIVE) as archive:
-        extract(archive, folder)
-    return folder
+def unpack() -> Path:
+    """Return the folder with the archive's members. Tests must not change it."""
+    return unpacked(ARCHIVE)
 
 
 def opened(data: Path, case: Case) -> tuple[FlinkStore, int]:

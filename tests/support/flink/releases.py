@@ -9,11 +9,10 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import tarfile
 import time
 from pathlib import Path
 
-from tests.support.archives import extract
+from tests.support.archives import unpacked
 from tests.support.flink.java import PATIENCE, SOURCES, java_job
 from tests.support.flink.truth import DATA
 from tests.support.flink.venv import VERSION, flink_jars
@@ -30,10 +29,9 @@ ENDED = re.compile(r"switched from state FAILING to FAILED|SAVEPOINT file:.*\n")
 """In the log of a job that has no more to say."""
 
 
-def unpack(folder: Path) -> dict[str, Path]:
-    """The savepoint of each release, unpacked into a folder."""
-    with tarfile.open(DATA / "releases.tar.xz") as archive:
-        extract(archive, folder)
+def unpack() -> dict[str, Path]:
+    """Return the savepoint of each release. Tests must not change it."""
+    folder = unpacked(DATA / "releases.tar.xz")
     return {version: next((folder / version).iterdir()) for version in WRITERS}
 
 

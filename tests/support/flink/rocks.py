@@ -38,8 +38,10 @@ def simple(name: str) -> bytes:
 VOID = utf("org.apache.flink.runtime.state.VoidNamespaceSerializer$VoidNamespaceSerializerSnapshot") + struct.pack(
     ">i", 3
 )
-MAP = utf(f"{BASE}MapSerializerSnapshot") + struct.pack(">iiiiii", 1, 911108, 1, 1333245, 1, 2) + (
-    simple("String") + simple("Long")
+MAP = (
+    utf(f"{BASE}MapSerializerSnapshot")
+    + struct.pack(">iiiiii", 1, 911108, 1, 1333245, 1, 2)
+    + (simple("String") + simple("Long"))
 )
 STATES = {"count": ("VALUE", simple("Long")), "items": ("MAP", MAP), "text": ("VALUE", simple("String"))}
 

@@ -9,7 +9,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.support.guide.blocks import ANY, File, agree, blocks, run
+from tests.support.guide.blocks import ANY, PAGES, File, agree, blocks, run
+from tests.support.guide.checkpoints import prepare
 
 
 def renew(page: Path) -> None:
@@ -17,6 +18,7 @@ def renew(page: Path) -> None:
     lines = page.read_text(encoding="utf-8").splitlines()
     shift = 0
     with tempfile.TemporaryDirectory(prefix="abs-guide-") as folder:
+        prepare(str(page.resolve().relative_to(PAGES)), Path(folder))
         for block in list(blocks(page)):
             if isinstance(block, File):
                 path = Path(folder, block.name)

@@ -6,6 +6,7 @@ A block with a title is a file of that name. A block of `console` has commands b
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import subprocess
@@ -95,14 +96,14 @@ def run(command: Command, folder: Path) -> list[str]:
 def agree(shown: list[str], printed: list[str]) -> bool:
     """Whether a page shows what was printed, whatever times, sizes, counts and names of attempts, and wherever lines
     are broken."""
-    parts: list[list[str]] = [[]]
+    lines: list[list[str]] = [[]]
     for line in shown:
         if line == ANY:
-            parts.append([])
+            lines.append([])
         else:
-            parts[-1] += _plain(line)
-    words = [word for line in printed for word in _plain(line)]
-    first, *others = parts
+            lines[-1].append(line)
+    first, *others = map(_plain, lines)
+    words = _plain(printed)
     if not others:
         return words == first
     last = others.pop()
@@ -118,8 +119,13 @@ def agree(shown: list[str], printed: list[str]) -> bool:
     return True
 
 
-def _plain(line: str) -> list[str]:
-    """The words of a line, without what differs from run to run."""
-    if line.startswith("[exit "):
-        return [line]
-    return _PLURAL.sub(r"\1", _UNIT.sub("#", _RUN.sub("#", _VARIES.sub("#", line)))).split()
+def _plain(lines: list[str]) -> list[str]:
+    """Return the words of lines, without what differs from run to run; an exit code is a word."""
+    words = []
+    for is_exit, group in itertools.groupby(lines, key=lambda line: line.startswith("[exit ")):
+        if is_exit:
+            words += group
+        else:
+            text = _RUN.sub("#", _VARIES.sub("#", " ".join(" ".join(group).split())))
+            words += _PLURAL.sub(r"\1", _UNIT.sub("#", text)).split()
+    return words

@@ -61,7 +61,7 @@ def main() -> None:
     with open(sys.argv[1], "rb") as file:
         orders = msgspec.json.decode(file.read(), type=Orders)
     job._launcher = lambda options: HostWorkers(orders.host, orders.enter, orders.places)  # type: ignore[assignment]
-    more = {**orders.options, "recovery": Scope(orders.options.get("recovery", "set"))}
+    more = {**orders.options, "recovery": Scope(orders.options.get("recovery", "subgraph"))}
     options = JobOptions(orders.folder, "job.yaml", workers=len(orders.places), **more)
     try:
         outcome = run_job(orders.topology, orders.store, options, on_news=news)

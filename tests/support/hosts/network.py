@@ -49,7 +49,7 @@ def unusable() -> str | None:
     return f"this kernel or container refuses namespaces: {probe.stderr.strip()}" if probe.returncode else None
 
 
-needs_hosts = pytest.mark.skipif(unusable() is not None, reason=unusable() or "")
+needs_hosts = pytest.mark.usefixtures("hosts")
 
 
 def ip(*words: str, check: bool = True) -> str:

@@ -8,8 +8,6 @@ import subprocess
 import time
 from pathlib import Path
 
-import pyspark
-
 from abscli.engine.drivers.java import use_java
 from tests.support.hosts.network import Hosts
 from tests.support.java import QUICK
@@ -49,6 +47,8 @@ class Cluster:
         self._until(host, "Successfully registered with master")
 
     def _run(self, host: str, what: str, *words: str) -> None:
+        import pyspark  # here: it takes a tenth of what collecting all tests takes
+
         home = Path(pyspark.__file__).parent
         address = self._net.addresses[host]
         command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{what}", "--host", address,

@@ -50,9 +50,7 @@ class HostWorkers:
         process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
         threading.Thread(target=self._listen, args=(process, launch, failed), daemon=True).start()
 
-    def _listen(
-        self, process: subprocess.Popen[bytes], launch: int, failed: Callable[[EngineError], None]
-    ) -> None:
+    def _listen(self, process: subprocess.Popen[bytes], launch: int, failed: Callable[[EngineError], None]) -> None:
         why, _ = process.communicate(self._spec)
         if why and not launch:  # a later one may be on a host from which nobody hears
             failed(EngineStopped(why.decode()))

@@ -29,8 +29,14 @@ from abscli.engine.job import JobOptions, Outcome, run_job
 from abscli.engine.sinks.staged.printed import Printed, print_with
 from abscli.engine.sources.files import jsonl, line_files, text
 from abscli.engine.telemetry.news import News
+from abscli.report.findings import StoreReport
+from abscli.stores.base import Checked
+from abscli.stores.native.check import check
 from abscli.stores.native.plan import plan_recovery
 from abscli.stores.native.restore import restore
+from abscli.stores.native.targets import Targets
+from abscli.stores.recovery import JobFile
+from formats.job.changes import NO_CHANGES, Changes
 from formats.job.model import Edge, Kind, Operator, Partition, Topology
 from formats.native.sink import SinkFolder
 from formats.native.store import NativeStore
@@ -43,7 +49,9 @@ TASKS = 2
 LINES_AN_EPOCH = 10
 
 
-def topology(out: str = "out", type: str = "jsonl", also: str | None = None, id: str = "out") -> Topology:
+def topology(
+    out: str = "out", type: str = "jsonl", also: str | None = None, id: str = "out", tasks: int = TASKS
+) -> Topology:
     """out: where the sink writes, a table where `type` is postgres or upsert; type: of its files. also: where a second
     sink of this type writes the same. id: of the sink."""
     if also is not None:
@@ -64,8 +72,8 @@ def topology(out: str = "out", type: str = "jsonl", also: str | None = None, id:
     return Topology(
         "copied",
         (
-            Operator("lines", Kind.SOURCE, TASKS, 8, connector={"type": "text", "path": "in/*.txt"}),
-            Operator(id, Kind.SINK, TASKS, 8, connector=sink),
+            Operator("lines", Kind.SOURCE, tasks, 8, connector={"type": "text", "path": "in/*.txt"}),
+            Operator(id, Kind.SINK, tasks, 8, connector=sink),
         ),
         (Edge("lines", id, Partition.FORWARD),),
     )
@@ -73,7 +81,9 @@ def topology(out: str = "out", type: str = "jsonl", also: str | None = None, id:
 
 def make_table(url: str, name: str, type: str) -> None:
     """A table for the sink, anew. Of type upsert each line has one row whatever happens: so another table counts how
-    often each is written."""
+    often each is written. What an earlier test has left prepared keeps its tables locked."""
+    for (gid,) in rows(url, "select gid from pg_prepared_xacts where database = current_database()"):
+        execute(url, f"rollback prepared '{gid}'")
     execute(url, f"drop table if exists {name}, abs_epochs, abs_writers")
     if type == "postgres":
         execute(url, f"create table {name} (line text)")
@@ -143,6 +153,12 @@ class Lines:
     type: str = "jsonl"
     also: str | None = None
     id: str = "out"
+    tasks: int = TASKS
+
+    @property
+    def graph(self) -> Topology:
+        """The job graph."""
+        return topology(self.out, self.type, self.also, self.id, self.tasks)
 
     def run(
         self, store: str = "a", *, epochs: int | None = None, at: Callable[[int], None] = lambda n: None, **more: object
@@ -150,7 +166,7 @@ class Lines:
         """Run to the end, or ask for a stop as SIGTERM does once so many epochs are complete. at: called with the
         number of complete epochs of this run, as they come."""
         self.gate.epochs, self.gate.read = 0, {}
-        print_with(self._print)
+        print_with(self.note_printed)
         services: list[Service] = []
 
         def progress(p: Progress) -> None:
@@ -162,10 +178,10 @@ class Lines:
 
         defaults: dict[str, object] = {"engine": "inline", "interval": 0.005, "workers": TASKS, "keep": None}
         options = JobOptions(str(self.folder), "job.yaml", **{**defaults, **more})  # type: ignore[arg-type]
-        job = topology(self.out, self.type, self.also, self.id)
-        return run_job(job, self.where(store), options, progress, services.append)
+        return run_job(self.graph, self.where(store), options, progress, services.append)
 
-    def _print(self, data: bytes) -> None:
+    def note_printed(self, data: bytes) -> None:
+        """Take what a sink of type stdout writes."""
         with (self.folder / "printed").open("ab") as file:
             file.write(data)
 
@@ -201,6 +217,25 @@ class Lines:
     @property
     def sink(self) -> SinkFolder:
         return SinkFolder(str(self.folder / "out"))
+
+    def job(self, changes: Changes = NO_CHANGES) -> JobFile:
+        """The job file, as a user names it to a command that reads the store."""
+        return JobFile(str(self.folder / "job.yaml"), str(self.folder), self.graph, changes)
+
+    def checked(self, store: str = "a", *, quick: bool = False, named: bool = True) -> Checked:
+        """What `abs validate` finds. named: with `--job`."""
+        return check(
+            self.store(store).storage, None, quick=quick, progress=lambda read, total: None,
+            job=self.job() if named else None,
+        )  # fmt: skip
+
+    def validated(self, store: str = "a", *, quick: bool = False) -> StoreReport:
+        """What `abs validate --job` finds."""
+        return self.checked(store, quick=quick).report
+
+    def targets(self, store: str = "a") -> Targets:
+        """The targets that the job file names."""
+        return Targets.of(self.store(store), self.job())
 
     def shown(self) -> Counter[str]:
         """How often each line is visible."""
@@ -273,7 +308,7 @@ def restore_to(
     options = JobOptions(
         str(lines.folder), "job.yaml", engine="inline", workers=2, keep=None, until="drained", interval=0.01
     )
-    restore(plan, topology(lines.out, lines.type, lines.also, lines.id), options, to=lines.where(to), on_news=on_news)
+    restore(plan, lines.graph, options, to=lines.where(to), on_news=on_news)
 
 
 def in_a_process(

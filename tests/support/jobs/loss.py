@@ -315,10 +315,5 @@ def _longest_pause(fresh_rows: list[tuple[float, int, int]], killed_at: float, u
     for at, task, new in fresh_rows:
         if new and at > killed_at - 1.0:
             moments[task].append(at)
-    pauses = [
-        b - max(a, killed_at)
-        for at in moments.values()
-        for a, b in pairwise(at)
-        if b > killed_at and a < until
-    ]
+    pauses = [b - max(a, killed_at) for at in moments.values() for a, b in pairwise(at) if b > killed_at and a < until]
     return max(pauses, default=None)

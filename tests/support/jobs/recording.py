@@ -50,9 +50,7 @@ class Recording:
         self._spec: JobSpec | None = None
         self._service: Service | None = None
 
-    def run(
-        self, topology: Topology, options: JobOptions, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def run(self, topology: Topology, options: JobOptions, monkeypatch: pytest.MonkeyPatch) -> None:
         """To its end; every third epoch is given up where it can be, and the gate opens when two have been."""
         with monkeypatch.context() as patch:
             patch.setattr(worker, "build_tasks", self._build)
@@ -141,7 +139,6 @@ class Recording:
         parts = one.sink.parts if one.sink is not None else ()
         one.close()
         return Alone(dict(sent), table, parts)
-
 
     def _steps_between(self, task: TaskId, epoch: int, until: int) -> Delta:
         """As if they were all that is known of the task."""

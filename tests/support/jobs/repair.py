@@ -313,7 +313,8 @@ def main() -> None:
         from abscli.api import read_plan
 
         kill_at_change(int(more[0]))
-        read_plan(f"{folder}/plan.json").prepare(job=f"{folder}/job.json").carry_out()
+        plan = read_plan(f"{folder}/plan.json")
+        plan.prepare(job=f"{folder}/job.json", store=plan.plan.store).carry_out()
 
 
 def write_job(folder: Path, topology: Topology) -> None:

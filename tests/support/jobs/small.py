@@ -26,9 +26,7 @@ def word_count(parallelism: int = 2, emit: str = "epoch", source: str = "in/*.tx
         (
             operator("lines", Kind.SOURCE, p, connector={"type": "text", "path": source}),
             operator("words", Kind.FLAT_MAP, p, function="words"),
-            operator(
-                "counts", Kind.REDUCE, p, key=("word",), aggregates=(Aggregate("n", "count", "*"),), emit=emit
-            ),
+            operator("counts", Kind.REDUCE, p, key=("word",), aggregates=(Aggregate("n", "count", "*"),), emit=emit),
             operator("out", Kind.SINK, p, connector={"type": "jsonl", "path": "out"}),
         ),
         (
@@ -280,9 +278,7 @@ def countdown(parallelism: int = 2) -> Topology:
             operator("rows", Kind.SOURCE, p, connector={"type": "jsonl", "path": "in/*.jsonl"}),
             operator("ring", Kind.UNION, p),
             operator("step", Kind.FLAT_MAP, p, function="countdown:step"),
-            operator(
-                "visits", Kind.REDUCE, p, key=("id",), aggregates=(Aggregate("n", "count", "*"),), emit="epoch"
-            ),
+            operator("visits", Kind.REDUCE, p, key=("id",), aggregates=(Aggregate("n", "count", "*"),), emit="epoch"),
             operator("out", Kind.SINK, p, connector={"type": "jsonl", "path": "out"}),
         ),
         (

@@ -11,13 +11,14 @@ import pytest
 
 from abscli.protocol.events import Acked
 from abscli.protocol.policy import Policy
-from abscli.protocol.trace import SCHEMA, VERSION, Plain, TracedCoordinator, TracedTask
+from abscli.protocol.trace import SCHEMA, Plain, TracedCoordinator, TracedTask
 from abscli.sim import task as sim_task
 from abscli.sim import world as sim_world
 from abscli.sim.model import Model
 from abscli.sim.scheduler import run
 from abscli.sim.world import Limits, Step, World
 from formats.ids import TaskId
+from formats.version import FORMAT_VERSION
 
 
 def encoded(lines: list[Plain]) -> list[bytes]:
@@ -29,18 +30,18 @@ def renumbered(lines: list[Plain]) -> list[Plain]:
     numbers: Counter[str] = Counter()
     result = []
     for line in lines:
-        if "life" in line:
-            line = {**line, "n": numbers[line["life"]]}
-            numbers[line["life"]] += 1
+        if "instance" in line:
+            line = {**line, "sequence": numbers[line["instance"]]}
+            numbers[line["instance"]] += 1
         result.append(line)
     return result
 
 
 def head(model: Model, policy: Policy, **more: object) -> Plain:
     plain: Plain = {
-        "schema": SCHEMA, "version": VERSION, "job": model.topology.job,
+        "schema": SCHEMA, "version": FORMAT_VERSION, "job": model.topology.job,
         "topology": msgspec.to_builtins(model.topology), "policy": str(policy), "attempt": 1, "parent": 0,
-        "logged": 0, "begins": False,
+        "logged": 0, "new_generation": False,
     }  # fmt: skip
     return {**plain, **more}
 

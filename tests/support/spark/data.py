@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.support.archives import extract
+from tests.support.archives import unpacked
 
 DATA = Path(__file__).parents[2] / "data" / "spark"
 
@@ -36,21 +36,16 @@ class Case:
         return self.name
 
 
-def unpack(case: Case, folder: Path) -> Path:
-    """The checkpoint of a case, laid out once in a folder and not to be changed."""
-    target = folder / case.name
-    if not target.exists():
-        with tarfile.open(DATA / f"{case.name}.tar.gz") as archive:
-            extract(archive, target)
-    return target / "checkpoint"
+def unpack(case: Case) -> Path:
+    """Return the checkpoint of a case. Tests must not change it."""
+    return unpacked(DATA / f"{case.name}.tar.gz") / "checkpoint"
 
 
 def copy_of(name: str, folder: Path, *, sidecars: bool = True) -> Path:
     """A checkpoint of its own, to be damaged. sidecars: with the checksum files that a local file system has."""
     target = folder / f"own-{name}"
     shutil.rmtree(target, ignore_errors=True)
-    unpack(Case.of(name), folder / "packed")
-    shutil.copytree(folder / "packed" / name / "checkpoint", target)
+    shutil.copytree(unpacked(DATA / f"{name}.tar.gz") / "checkpoint", target)
     if not sidecars:
         for path in target.rglob("*.crc"):
             path.unlink()

@@ -31,7 +31,7 @@ from abscli.stores.base import Checked, Progress, System, Visit, Words, unvisite
 from abscli.stores.copying import check_folder, new_folder, roots
 from abscli.stores.pinned import check_files, pin
 from abscli.stores.reasons import NoPlan
-from abscli.stores.recovery import PlanRequest, Recovery, RestoreRequest, Watcher
+from abscli.stores.recovery import JobFile, PlanRequest, Recovery, RestoreRequest, Watcher
 from formats.errors import Damaged, FormatError, NotFound
 from formats.ids import AnyChannelId, TaskId
 from formats.plan import Body, Plan, Skipped
@@ -269,7 +269,7 @@ class JsonSystem(System):
 
     def check(
         self, storage: Storage, epoch: int | str | None, *, quick: bool, progress: Progress,
-        options: ReadOptions = NOTHING, visit: Visit = unvisited,
+        options: ReadOptions = NOTHING, visit: Visit = unvisited, job: JobFile | None = None,
     ) -> Checked:  # fmt: skip
         store = JsonStore(storage)
         number = None if epoch is None else store.resolve(epoch)

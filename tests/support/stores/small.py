@@ -7,8 +7,10 @@ Counters, logs and positions agree, so that every check passes on a store that n
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -204,10 +206,25 @@ def make_store(
 ) -> Build:
     """A store with epochs 1 and 2 complete (2 refers to files of 1), 3 aborted, 4 complete with parent 2, and 5
     incomplete: its last `seen` task and `out/0` have not acked. Without `more`: 1 and an incomplete 2."""
-    if isinstance(where, str | os.PathLike):
-        os.makedirs(where, exist_ok=True)
-        where = LocalStorage(where)
-    build = Build(where, loop_job(parallelism), policy)
+    if not isinstance(where, str | os.PathLike):
+        return _build(where, parallelism, policy, more)
+    for name, data in _files(parallelism, policy, more).items():
+        path = Path(where, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return Build(LocalStorage(where), loop_job(parallelism), policy)
+
+
+@functools.cache
+def _files(parallelism: int, policy: str, more: bool) -> dict[str, bytes]:
+    """The files of such a store, built once per process: thousands of tests begin with one."""
+    memory = MemoryStorage()
+    _build(memory, parallelism, policy, more)
+    return memory.files
+
+
+def _build(storage: Storage, parallelism: int, policy: str, more: bool) -> Build:
+    build = Build(storage, loop_job(parallelism), policy)
     build.begin()
     build.complete(1, 0)
     missing = (task_name("seen", parallelism - 1), "out/0")

@@ -4,20 +4,22 @@ attempt begins, and what after each manifest."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from abscli.engine.errors import UsageError
 from abscli.engine.sinks.delivered.renamed import ids_of
 from abscli.engine.sinks.delivered.targets import marks_by_id, target_of, title_of
+from abscli.engine.sinks.gaps import find_gap, lost_meanwhile, records_of, rows_missing
 from abscli.engine.sinks.places import place_of
 from abscli.engine.sinks.promises import Promises
 from abscli.engine.sinks.staged.contract import Delivery, StagedPart, Target
+from abscli.engine.sinks.staged.refusals import foreign_commits
 from abscli.planner.lineage import is_on, stretches
 from formats.errors import Damaged
 from formats.ids import EpochId
 from formats.job.model import Operator
-from formats.native.facts import AttemptFacts, PartFacts, SinkFile
+from formats.native.facts import AttemptFacts, CommittedFacts, PartFacts, SinkFile
 from formats.native.marks import forget_written, note_written, target_written, written
 from formats.native.sink import PartId, Stretch, epoch_of_part, task_of_part
 from formats.native.store import NativeStore
@@ -50,21 +52,22 @@ class Deliveries:
     """Of one attempt, as `abscli.engine.sinks.outputs.Outputs` has its folders.
 
     job: its name; directory: of the job file.
-    take_over: also where a target shows what is not of the line; accept_missing: also where staged rows are gone.
+    take_ownership: also where a target shows what is not of the line; accept_missing: also where staged rows are gone.
     """
 
     def __init__(
-        self, sinks: Sequence[Operator], job: str, directory: str, *, take_over: bool, accept_missing: bool
+        self, sinks: Sequence[Operator], job: str, directory: str, *, take_ownership: bool, accept_missing: bool
     ) -> None:
         self._sinks = sinks
         self._job = job
         self._directory = directory
         self._targets = {op.id: target_of(op, job, directory) for op in sinks}
         self._held: contextlib.ExitStack | None = None
-        self._take_over = take_over
+        self._take_ownership = take_ownership
         self._accept_missing = accept_missing
         self._storage: Storage | None = None
         self._newest = 0
+        self._last: dict[str, EpochId] = {}
         self._noted: set[str] = set()
 
     @contextlib.contextmanager
@@ -100,52 +103,45 @@ class Deliveries:
         target = self._target(op, ids)
         target.check()
         undone = target.undone(_identity(target, store.storage, ids) if store is not None else None)
-        if undone is not None and not self._take_over:
+        if undone is not None and not self._take_ownership:
             raise UsageError(
                 f"sink {target.operator}: {undone}",
-                hint="set that right; or go on with --take-over, which writes what the store still has of the line and "
-                "the table does not show",
+                hint="set that right; or go on with --take-ownership, which writes what the store still has of the "
+                "line and the table does not show",
             )
         line = tuple(stretches(promises.lives, parent)) if parent else ()
         shown = shown_by(target, store.storage if store is not None else None, ids)
         beyond = tuple(epoch for epoch in shown if not is_on(line, epoch))
-        self._may_leave(target, beyond, parent)
+        self._may_leave(target, beyond)
+        id = before.get(target.operator, target.operator)
+        has_shown = target.remembers and any(is_on(line, epoch) for epoch in shown)
+        is_own = matches_target(op, self._directory, promises.committed.get(parent, ()), id, has_shown)
         named: list[Delivery] = []
         if store is not None:
-            named = deliveries_of(store.storage, promises, parent, before.get(target.operator, target.operator))
-            if not any(is_on(line, epoch) for epoch in shown):
-                # Else it is the one that they were made for, which may lie elsewhere, or be spelt in another way.
-                named = [delivery for delivery in named if self._is_for(op, delivery)]
-        due = undelivered(named, shown, line)
+            named = [one for one in deliveries_of(store.storage, promises, parent, id) if is_own(one.directory)]
+        due = waiting(target, undelivered(named, shown, line))
+        if target.remembers and undone is None and not self._accept_missing:
+            oldest_due = due[0].epoch.number if due else None
+            records = records_of(promises, parent, id, is_own)
+            gap = find_gap(records, parent, oldest_due, line, shown, target.has)
+            if gap is not None:
+                raise rows_missing(target.operator, target.title, gap)
         for delivery in due:
-            gone = missing(delivery)
-            if gone is not None and not self._accept_missing:
+            lost = missing(delivery)
+            if lost is not None and not self._accept_missing:
                 raise Damaged(
-                    f"{gone.rows} rows are gone: sink {target.operator} has staged them there for epoch "
+                    f"{lost.rows} rows are gone: sink {target.operator} has staged them there for epoch "
                     f"{delivery.epoch.number}, and {target.title} does not show them",
-                    path=f"{delivery.storage.root}/{gone.staged}",
+                    path=f"{delivery.storage.root}/{lost.staged}",
                     hint="go back before its epoch with --from-epoch; or go on without the rows with "
                     "--accept-missing-parts",
                 )
         paths = frozenset(part.file.staged or "" for delivery in named for part in delivery.parts)
         return DeliveryExamined(target, tuple(due), beyond, line, ids, paths, undone)
 
-    def _is_for(self, op: Operator, delivery: Delivery) -> bool:
-        """Whether a delivery was made for the target that the sink has now."""
-        made_for, title = delivery.parts[0].file.directory, title_of(op)
-        is_there = "path" in (op.connector or {}) and place_of(self._directory, made_for) == place_of(
-            self._directory, title
-        )
-        return made_for == title or is_there
-
-    def _may_leave(self, target: Target, beyond: Sequence[EpochId], parent: int) -> None:
-        if beyond and not self._take_over:
-            raise UsageError(
-                f"sink {target.operator}: {target.title} shows rows up to epoch {max(e.number for e in beyond)}, and "
-                f"not all of them are of the line of epoch {parent}: what is written there cannot be taken back",
-                hint="go on from the newest epoch, on the store that made them; or go on with --take-over, which "
-                "leaves what is there as it is",
-            )
+    def _may_leave(self, target: Target, beyond: Sequence[EpochId]) -> None:
+        if beyond and not self._take_ownership:
+            raise foreign_commits(target.operator, target.title, max(epoch.number for epoch in beyond))
 
     def take(self, examined: Sequence[DeliveryExamined], store: NativeStore, attempt: AttemptFacts) -> None:
         """Write to every target what leads to the attempt's parent."""
@@ -157,10 +153,14 @@ class Deliveries:
                 for id in one.ids:
                     forget_written(store.storage, id)
             # Whoever had it before may have written a last one in between; from here on it cannot.
-            beyond = [epoch for epoch in one.target.shown() if not is_on(one.line, epoch)]
+            shown = one.target.shown()
+            beyond = [epoch for epoch in shown if not is_on(one.line, epoch)]
             if late := [epoch for epoch in beyond if epoch not in one.beyond]:
-                self._may_leave(one.target, late, attempt.parent)
+                self._may_leave(one.target, late)
                 one.target.take(attempt.id, late, oldest)
+            on_line = [epoch for epoch in shown if is_on(one.line, epoch)]
+            if on_line and one.target.remembers:
+                self._last[one.target.operator] = max(on_line, key=lambda epoch: epoch.number)
             for delivery in one.due:
                 self._apply(one.target, delivery)
 
@@ -182,7 +182,14 @@ class Deliveries:
             self._write(target, Delivery(delivery.epoch, parts, delivery.storage))
 
     def _write(self, target: Target, delivery: Delivery) -> None:
+        """Apply a delivery; EngineStopped if the target has lost the rows of the one before."""
+        last = self._last.get(target.operator)
+        if last is not None and not target.has(last):
+            raise lost_meanwhile(target.operator, target.title, last)
         target.apply(delivery)
+        if target.remembers:  # a marker may have the epoch of a part, which is older than that of the manifest
+            newest = max(part.id.epoch for part in delivery.parts)
+            self._last[target.operator] = EpochId(delivery.epoch.attempt_id, newest)
         if not target.remembers:
             note_written(delivery.storage, target.operator, delivery.epoch)
         elif target.operator not in self._noted:
@@ -196,6 +203,28 @@ def _identity(target: Target, storage: Storage, ids: Sequence[str]) -> str | Non
     """Which one of its name the target was when the sink wrote there last; None where that is not known. ids: of the
     sink."""
     return next((one for id in ids if (one := target_written(storage, id, target.title)) is not None), None)
+
+
+def matches_target(
+    op: Operator, directory: str, committed: Sequence[CommittedFacts], id: str, has_shown: bool
+) -> Callable[[str], bool]:
+    """Return a predicate: whether a target's name in a manifest is a name of the sink's current target.
+
+    If the target has rows of the history and no record has its name, it is the sink's previous target, which was moved
+    or is spelled differently. All names match then.
+
+    directory: of the job file.
+    committed: the records of the epoch from which the job resumes.
+    id: the sink's id in that epoch.
+    has_shown: whether the target has rows of the history.
+    """
+    title, has_path = title_of(op), "path" in (op.connector or {})
+
+    def is_for(made_for: str) -> bool:
+        return made_for == title or (has_path and place_of(directory, made_for) == place_of(directory, title))
+
+    is_known = any(one.operator == id and is_for(one.target) for one in committed)
+    return (lambda made_for: True) if has_shown and not is_known else is_for
 
 
 def shown_by(target: Target, storage: Storage | None, ids: Sequence[str]) -> list[EpochId]:
@@ -241,6 +270,11 @@ def undelivered(named: Sequence[Delivery], shown: Sequence[EpochId], line: Seque
             due.append(delivery.behind(newest))
             newest = delivery.epoch.number
     return [delivery for delivery in due if delivery is not None]
+
+
+def waiting(target: Target, due: Sequence[Delivery]) -> list[Delivery]:
+    """Return the deliveries that a target does not have. Single markers may have expired, so it is asked for each."""
+    return [delivery for delivery in due if not (target.remembers and target.has(delivery.epoch))]
 
 
 def missing(delivery: Delivery) -> SinkFile | None:

@@ -47,13 +47,19 @@ class Renamed:
         """As of `Target`."""
         return [epoch for target in self._targets[::-1] for epoch in target.shown()]
 
+    def has(self, epoch: EpochId) -> bool:
+        """Tell whether rows up to an epoch are committed; see `Target.has`."""
+        return any(target.has(epoch) for target in self._targets)
+
     def identity(self) -> str | None:
         """As of `Target`: all are in one place."""
         return self._targets[0].identity()
 
     def undone(self, identity: str | None) -> str | None:
-        """As of `Target`."""
-        return self._targets[0].undone(identity)
+        """Return how the target lost commits, whichever id wrote the newest of them."""
+        written = [target for target in self._targets if target.shown()] or self._targets[:1]
+        problems = [target.undone(identity) for target in written]
+        return None if None in problems else problems[0]
 
     def take(self, attempt_id: str, left: Collection[EpochId], oldest: int) -> None:
         """As of `Target`."""

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
+from abscli.engine.sinks.staged.contract import without_newest
 from formats.ids import EpochId
 
 JOB, ATTEMPT, EPOCH, CLAIM = "abs.job", "abs.attempt", "abs.epoch", "abs.claim"
@@ -50,6 +51,11 @@ class Marks(msgspec.Struct, frozen=True):
         """Whether it is written."""
         return _holds(self.epochs.get(epoch.attempt_id, ()), epoch.number)
 
+    def has_reached(self, epoch: EpochId) -> bool:
+        """Tell whether rows of an epoch, or of a later epoch of its attempt, are committed, on any branch."""
+        runs = (*self.epochs.get(epoch.attempt_id, ()), *self.left.get(epoch.attempt_id, ()))
+        return any(last >= epoch.number for _, last in runs)
+
     def has_left(self, epoch: EpochId) -> bool:
         """Whether it is there, and was left behind."""
         return _holds(self.left.get(epoch.attempt_id, ()), epoch.number)
@@ -61,9 +67,14 @@ class Marks(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, epochs=_runs(shown), left=_runs(left))
 
     def taken(self, writer: str, left: Collection[EpochId], oldest: int) -> Self:
-        """As the next writer begins. oldest: epoch that a manifest may name; what is below is forgotten."""
-        shown = {epoch for epoch in self.shown() if epoch not in left and epoch.number >= oldest}
-        behind = {epoch for epoch in {*_ids(self.left), *left} if epoch.number >= oldest}
+        """Return the marks with which the next writer begins.
+
+        left: committed epochs outside the history.
+        oldest: the oldest epoch that a manifest may name. Below it only the newest epoch of each attempt is kept.
+        """
+        gone = without_newest([epoch for epoch in (*self.shown(), *_ids(self.left)) if epoch.number < oldest])
+        shown = {epoch for epoch in self.shown() if epoch not in left and epoch not in gone}
+        behind = {epoch for epoch in {*_ids(self.left), *left} if epoch not in gone}
         return msgspec.structs.replace(self, writer=writer, epochs=_runs(shown), left=_runs(behind))
 
     def up_to(self, number: int) -> Self:

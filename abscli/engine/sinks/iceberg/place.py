@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from abscli.engine.errors import UsageError
+from abscli.engine.sinks.iceberg.trust import check_uri, guarded
 from abscli.engine.sinks.places import place_of
 from abscli.engine.sinks.staged.refusals import Unanswered, first_line
 from formats.job.model import Operator
+from formats.redaction import redact_error
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -22,7 +23,6 @@ DEFAULT = "default"
 DATABASE = "catalog.db"
 """Of a catalog that is nothing but a folder: a file of SQLite in it."""
 _SQLITE = "sqlite:///"
-_PASSWORD = re.compile(r"(://[^/\s@:]*):[^/\s@]*@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +57,22 @@ class TablePlace:
         """
         from pyiceberg.catalog import load_catalog
         from pyiceberg.exceptions import NotInstalledError
+        from pyiceberg.utils.config import Config
 
         try:
             database = self._database
             if database is not None and not make and not os.path.exists(database):
                 return None
             if self.folder is not None:
-                return self._in_folder(self.folder)
+                return guarded(self.operator, self._in_folder(self.folder), {})
+            name = self.catalog or DEFAULT
+            configured = Config().get_catalog_config(name) or {}
+            check_uri(self.operator, name, self.uri, configured)
             given = {"uri": self.uri, "warehouse": self.warehouse}
-            return load_catalog(
-                self.catalog or DEFAULT, **{name: value for name, value in given.items() if value is not None}
-            )
+            catalog = load_catalog(name, **{key: value for key, value in given.items() if value is not None})
+            return guarded(self.operator, catalog, configured)
+        except UsageError:
+            raise
         except NotInstalledError as error:
             raise UsageError(f"sink {self.operator}: {first_line(error)}") from None
         except ValueError as error:
@@ -116,4 +121,4 @@ def _make_database(folder: str, database: str) -> None:
 
 def shown(error: Exception) -> str:
     """What an error of a catalog's client says, in a line and without a password."""
-    return _PASSWORD.sub(r"\1:…@", first_line(error))
+    return redact_error(error)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from abscli.engine.errors import EngineStopped, JobFailed
+from abscli.engine.errors import EngineStopped, JobFailed, UsageError
 from abscli.engine.sinks.iceberg.columns import disagreements, in_columns, made_for, written_as
 from abscli.engine.sinks.iceberg.marks import CLAIM, JOB, Commit, Marks, epochs_of, is_undone, line_of, summary_of
 from abscli.engine.sinks.iceberg.place import TablePlace, shown
@@ -111,6 +111,23 @@ class IcebergTable:
             table = self._load()
             return self._marks(table).shown() if table is not None else []
 
+    def has(self, epoch: EpochId) -> bool:
+        """Tell whether rows up to an epoch are committed; see `Target.has`."""
+        answer = False
+
+        def ask() -> bool:
+            nonlocal answer
+            with self._asking():
+                table = self._load()
+                answer = table is not None and self._marks(table).has_reached(epoch)
+            return True
+
+        if self._is_held:  # whoever writes waits for the catalog
+            self._until_done(ask)
+        else:
+            ask()
+        return answer
+
     def identity(self) -> str | None:
         """As of `Target`: the table's UUID."""
         with self._asking():
@@ -147,6 +164,8 @@ class IcebergTable:
             return self._catalog.load_table(self._place.table)
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
+        except UsageError:
+            raise
         except Exception as error:  # a catalog's client raises whatever comes of it
             raise unreadable(self.operator, self.title, shown(error)) from None
 

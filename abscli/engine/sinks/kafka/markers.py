@@ -58,7 +58,7 @@ class Marks:
         """The next message of the topic; one that is of another sink, or no mark, is passed over."""
         try:
             mark = msgspec.json.decode(key or b"", type=_Key)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError):
             return
         if (mark.job, mark.operator, mark.topic) != self.name:
             return

@@ -20,7 +20,7 @@ from abscli.engine.errors import EngineStopped, JobFailed, UsageError
 from abscli.engine.patience import SECONDS
 from abscli.engine.sinks.kafka.markers import CONFIG, Marks, Message, SinkName, claimed, forgotten, left_behind, written
 from abscli.engine.sinks.kafka.transactions import Lost, Transactions, read_to_end
-from abscli.engine.sinks.staged.contract import Delivery
+from abscli.engine.sinks.staged.contract import Delivery, without_newest
 from abscli.engine.sinks.staged.refusals import taken_over
 from formats.ids import EpochId
 from formats.job.kafka import Topic
@@ -91,6 +91,15 @@ class KafkaTopic:
             return list(self._read(self._patience).epochs) if self._name.marks in self._topics() else []
         return list(self._marks.epochs)
 
+    def has(self, epoch: EpochId) -> bool:
+        """Tell whether rows up to an epoch are committed; see `Target.has`."""
+        marks = self._marks
+        if marks is None:
+            marks = self._read(self._patience) if self._name.marks in self._topics() else Marks(self._name)
+        return any(
+            one.attempt_id == epoch.attempt_id and one.number >= epoch.number for one in (*marks.epochs, *marks.left)
+        )
+
     def _read(self, seconds: float | None = None) -> Marks:
         marks = Marks(self._name)
         read_to_end(self._operator, self._directory, self._name.marks, marks.take, seconds)
@@ -111,8 +120,8 @@ class KafkaTopic:
         writer = f"{attempt_id} {secrets.token_hex(8)}"
         for _ in range(TRIES):
             marks = self._begin()
-            gone = [epoch for epoch in (*marks.epochs, *marks.left) if epoch.number < oldest]
-            behind = [epoch for epoch in marks.epochs if epoch in left and epoch.number >= oldest]
+            gone = without_newest([epoch for epoch in (*marks.epochs, *marks.left) if epoch.number < oldest])
+            behind = [epoch for epoch in marks.epochs if epoch in left and epoch not in gone]
             marked = [*forgotten(self._name, gone), *left_behind(self._name, behind)]
             messages = [claimed(self._name, writer), *marked]
             try:

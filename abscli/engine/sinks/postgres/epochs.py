@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
 from abscli.engine.postgres.database import Table, identifier
+from formats.ids import EpochId
 from formats.native.transactions import Transaction, transaction_of
 
 if TYPE_CHECKING:
@@ -83,8 +84,8 @@ class Epochs:
         self._run(connection, f"insert into {{}} ({columns}) values (%s, %s, %s, %s, %s, %s, %s, %s)", values)
 
     def has(self, connection: Connection, part: Transaction) -> bool:
-        """Whether the part is shown."""
-        query = "select 1 from {} where attempt_id = %s and epoch = %s and task = %s and operator = %s"
+        """Tell whether a part is committed. A later part of the same task and attempt implies it."""
+        query = "select 1 from {} where attempt_id = %s and epoch >= %s and task = %s and operator = %s limit 1"
         return self._run(connection, query, _key(part)).fetchone() is not None
 
     def shown(self, connection: Connection) -> list[Transaction]:
@@ -109,13 +110,19 @@ class Epochs:
             self._run(connection, query, (superseded, *_key(part)))
 
     def forget_below(self, connection: Connection, epoch: int) -> None:
-        """Let go of rows that no manifest can name any more, but for the newest of each attempt and task."""
+        """Delete markers below an epoch, except the newest per attempt and task, which stands for all older ones."""
         query = (
-            "delete from {0} old where target = %s and job = %s and epoch < %s and exists (select 1 from {0} newer "
+            "delete from {0} old where target = %s and job = %s and exists (select 1 from {0} newer "
             "where newer.attempt_id = old.attempt_id and newer.operator = old.operator and newer.task = old.task "
-            "and newer.epoch > old.epoch)"
+            "and newer.epoch > old.epoch and newer.epoch < %s)"
         )
         self._run(connection, query, (self.table.title, self._job, epoch))
+
+    def has_reached(self, connection: Connection, epoch: EpochId) -> bool:
+        """Tell whether rows of an epoch, or of a later epoch of its attempt, are committed, on any branch."""
+        query = "select 1 from {} where target = %s and job = %s and attempt_id = %s and epoch >= %s limit 1"
+        values = (self.table.title, self._job, epoch.attempt_id, epoch.number)
+        return self._run(connection, query, values).fetchone() is not None
 
     def _run(self, connection: Connection, query: str, values: tuple[object, ...]) -> Any:
         from psycopg import sql
@@ -150,6 +157,15 @@ def prepared(connection: Connection) -> dict[str, Transaction]:
     query = "select gid from pg_prepared_xacts where database = current_database() and gid like 'abs-%'"
     gids = [str(gid) for (gid,) in connection.execute(query).fetchall()]
     return {gid: part for gid in gids if (part := transaction_of(gid)) is not None}
+
+
+def end(connection: Connection, verb: str, gid: str) -> None:
+    """Commit a prepared transaction or roll it back; do nothing if it does not exist any more."""
+    import psycopg
+    from psycopg import sql
+
+    with contextlib.suppress(psycopg.errors.UndefinedObject):
+        connection.execute(sql.SQL(f"{verb} prepared {{}}").format(sql.Literal(gid)))
 
 
 def prepared_at(connection: Connection, gid: str) -> float:

@@ -3,6 +3,7 @@ and committed by the driver once a manifest names it."""
 
 from __future__ import annotations
 
+import secrets
 import tempfile
 from collections.abc import Callable
 from typing import IO, TYPE_CHECKING
@@ -11,7 +12,7 @@ import msgspec
 
 from abscli.engine.errors import JobFailed
 from abscli.engine.postgres.database import Table
-from abscli.engine.sinks.postgres.epochs import LOCK_TIMEOUT, Epochs, columns_of, copy_rows, prepared, target
+from abscli.engine.sinks.postgres.epochs import LOCK_TIMEOUT, Epochs, columns_of, copy_rows, end, prepared, target
 from abscli.engine.sinks.staging import StagingSink
 from formats.job.model import Operator
 from formats.native.facts import SinkFile
@@ -35,6 +36,7 @@ class PostgresSink(StagingSink):
         self._table = Table.of(operator)
         super().__init__(operator, index, attempt, may_show, path=self._table.place, type="csv")
         self._epochs = Epochs(self._table, job)
+        self._incarnation = secrets.token_hex(4)
 
     def _begin(self) -> IO[bytes]:
         return tempfile.SpooledTemporaryFile(WHOLE, dir=scratch())
@@ -43,7 +45,6 @@ class PostgresSink(StagingSink):
         import psycopg
 
         transaction = Transaction(self._attempt, epoch_of_part(part.name), self._index, self._table.operator)
-        self._may_show()
         try:
             with file:
                 self._table.ask(lambda connection: self._prepare(connection, file, part, transaction))
@@ -59,20 +60,28 @@ class PostgresSink(StagingSink):
                 f"{transaction.epoch}: {str(error).strip().splitlines()[0]}",
                 hint="its columns are those of the rows, by name, and of types that take their text",
             ) from None
-        return msgspec.structs.replace(part, prepared=transaction.gid)
+        return msgspec.structs.replace(part, prepared=transaction.gid(self._incarnation))
 
     def _prepare(self, connection: Connection, file: IO[bytes], part: SinkFile, transaction: Transaction) -> None:
         from psycopg import sql
 
-        # The answer of an earlier try may have been lost with its connection.
-        if transaction.gid in prepared(connection):
+        # Checked before each try, which may follow an outage: a failed process must not roll back a transaction that
+        # its replacement has prepared.
+        self._may_show()
+        gid = transaction.gid(self._incarnation)
+        waiting = prepared(connection)
+        if gid in waiting:  # the answer of an earlier try was lost with its connection
             return
+        # A transaction that a failed process prepared may have other rows, and it holds the key of the part in the
+        # table of epochs. No manifest names it: otherwise this task would not replay the epoch.
+        for other in [name for name, whose in waiting.items() if whose == transaction]:
+            end(connection, "rollback", other)
         columns = columns_of(file)
         connection.execute("begin")
         connection.execute(f"set local lock_timeout = '{LOCK_TIMEOUT}'")
         copy_rows(connection, target(self._table), columns, file)
         self._epochs.note(connection, transaction, part.rows, part.sha256)
-        connection.execute(sql.SQL("prepare transaction {}").format(sql.Literal(transaction.gid)))
+        connection.execute(sql.SQL("prepare transaction {}").format(sql.Literal(gid)))
 
     def _drop(self, file: IO[bytes]) -> None:
         file.close()

@@ -16,11 +16,14 @@ from typing import TYPE_CHECKING
 
 from abscli.engine.errors import UsageError
 from abscli.engine.postgres.database import Table
-from abscli.engine.sinks.postgres.epochs import Epochs, prepared, target
+from abscli.engine.sinks.gaps import Gap, find_gap, lost_meanwhile, records_of, rows_missing
+from abscli.engine.sinks.postgres.epochs import Epochs, end, prepared, target
 from abscli.engine.sinks.postgres.holding import Holding
 from abscli.engine.sinks.promises import Promises
+from abscli.engine.sinks.staged.refusals import foreign_commits
 from abscli.planner.lineage import is_on, stretches
 from formats.errors import Damaged
+from formats.ids import EpochId
 from formats.job.model import Operator
 from formats.native.facts import AttemptFacts, PartFacts, SinkFile
 from formats.native.sink import Stretch
@@ -58,16 +61,18 @@ class _Hold:
         self.epochs = Epochs(table, job)
         self.holding = Holding(table, job)
         self.attempt_id = ""
+        self.last: EpochId | None = None
 
 
 class Tables:
     """Those of one attempt, as `abscli.engine.sinks.outputs.Outputs` has its folders. job: its name.
 
-    take_over: also where a table shows what is not of the line; accept_missing: also where parts of the line are gone.
+    take_ownership: also where a table shows what is not of the line; accept_missing: also where parts of the line are
+    gone.
     """
 
-    def __init__(self, sinks: Sequence[Operator], job: str, *, take_over: bool, accept_missing: bool) -> None:
-        self._take_over = take_over
+    def __init__(self, sinks: Sequence[Operator], job: str, *, take_ownership: bool, accept_missing: bool) -> None:
+        self._take_ownership = take_ownership
         self._accept_missing = accept_missing
         tables = [Table.of(op) for op in sinks]
         self._holds = {table.operator: _Hold(table, job) for table in tables}
@@ -126,19 +131,19 @@ class Tables:
         else:
             shown, left = hold.epochs.shown(connection), hold.epochs.left(connection)
         line: Sequence[Stretch] = stretches(promises.lives, parent) if parent else ()
-        beyond = tuple(part for part in shown if part.gid not in due and not is_on(line, part.made_for))
-        if beyond and not self._take_over:
-            raise UsageError(
-                f"sink {table.operator}: {table.title} shows rows up to epoch {max(p.epoch for p in beyond)}, and not "
-                f"all of them are of the line of epoch {parent}: rows of a table cannot be taken back",
-                hint="go on from the newest epoch, on the store that made them; or delete them there, and go on with "
-                "--take-over, which leaves the table as it is",
-            )
-        waiting, seen = prepared(connection), {*shown, *left}
-        gone = [gid for gid in due if gid not in waiting and transaction_of(gid) not in seen]
-        if gone and not self._accept_missing:
-            raise _gone(table, due[gone[0]], gone[0])
-        back = tuple(part for part in left if part.gid in due)
+        if not self._accept_missing:
+            gap = gap_of(promises, parent, origin, table, shown, left)
+            if gap is not None:
+                raise rows_missing(table.operator, table.title, gap)
+        parts_due = {transaction_of(gid) for gid in due}
+        beyond = tuple(part for part in shown if part not in parts_due and not is_on(line, part.made_for))
+        if beyond and not self._take_ownership:
+            raise foreign_commits(table.operator, table.title, max(part.epoch for part in beyond))
+        waiting, seen = prepared(connection), _newest_of_each_task([*shown, *left])
+        lost = [gid for gid in due if gid not in waiting and not _is_seen(transaction_of(gid), seen)]
+        if lost and not self._accept_missing:
+            raise _transaction_missing(table, due[lost[0]], lost[0])
+        back = tuple(part for part in left if part in parts_due)
         return TableExamined(table.operator, table.title, due, named, beyond, back)
 
     def take(self, examined: Sequence[TableExamined], store: NativeStore, attempt: AttemptFacts) -> None:
@@ -155,11 +160,11 @@ class Tables:
             )
             self._commit(hold, one.due)
 
-            def undecided(part: Transaction, one: TableExamined = one) -> bool:
+            def undecided(gid: str, part: Transaction, one: TableExamined = one) -> bool:
                 # A copy of the store may have gone on further: what it has prepared there has higher numbers.
-                return part.attempt_id not in older or part.epoch >= attempt.first_epoch or part.gid in one.named
+                return part.attempt_id not in older or part.epoch >= attempt.first_epoch or gid in one.named
 
-            self._roll_back(hold, lambda part: not undecided(part))
+            self._roll_back(hold, lambda gid, part: not undecided(gid, part))
             hold.table.ask(lambda connection, hold=hold: hold.epochs.forget_below(connection, oldest))  # type: ignore[misc]
 
     def reveal(self, parts: Sequence[PartFacts]) -> None:
@@ -173,38 +178,80 @@ class Tables:
             due = {file.prepared: file for file in files if file.prepared is not None}
             hold.holding.keep()
             self._commit(hold, due)
-            # Of a task that was lost since, and has made the rows again.
-            self._roll_back(hold, lambda part, hold=hold: part.attempt_id == hold.attempt_id and part.epoch <= epoch)  # type: ignore[misc]
+
+            def is_lost(gid: str, part: Transaction, hold: _Hold = hold) -> bool:
+                # Of a task that was lost since, and has made the rows again.
+                return part.attempt_id == hold.attempt_id and part.epoch <= epoch
+
+            self._roll_back(hold, is_lost)
 
     def _commit(self, hold: _Hold, due: Mapping[str, SinkFile]) -> None:
         def commit(connection: Connection) -> None:
+            if hold.last is not None and not hold.epochs.has_reached(connection, hold.last):
+                raise lost_meanwhile(hold.table.operator, hold.table.title, hold.last)
             waiting = prepared(connection)
             for gid in sorted(due):
                 if gid in waiting:
                     end(connection, "commit", gid)
                 part = transaction_of(gid)
-                if part is not None and not hold.epochs.has(connection, part) and not self._accept_missing:
-                    raise _gone(hold.table, due[gid], gid)
+                if part is None:
+                    continue
+                if hold.epochs.has(connection, part):
+                    hold.last = max(hold.last or part.made_for, part.made_for, key=lambda epoch: epoch.number)
+                elif not self._accept_missing:
+                    raise _transaction_missing(hold.table, due[gid], gid)
 
         if due:
             hold.table.ask(commit)
 
-    def _roll_back(self, hold: _Hold, goes: Callable[[Transaction], bool]) -> None:
+    def _roll_back(self, hold: _Hold, goes: Callable[[str, Transaction], bool]) -> None:
         def roll_back(connection: Connection) -> None:
             for gid, part in prepared(connection).items():
-                if part.operator == hold.table.operator and goes(part):
+                if part.operator == hold.table.operator and goes(gid, part):
                     end(connection, "rollback", gid)
 
         hold.table.ask(roll_back)
 
 
-def end(connection: Connection, verb: str, gid: str) -> None:
-    """Commit a prepared transaction, or roll it back; nothing where somebody else has."""
-    import psycopg
-    from psycopg import sql
+def gap_of(
+    promises: Promises,
+    parent: int,
+    operator: str,
+    table: Table,
+    shown: Sequence[Transaction],
+    left: Sequence[Transaction],
+) -> Gap | None:
+    """Find rows that a table must have and that no kept manifest names.
 
-    with contextlib.suppress(psycopg.errors.UndefinedObject):
-        connection.execute(sql.SQL(f"{verb} prepared {{}}").format(sql.Literal(gid)))
+    operator: the sink's id in the epoch `parent`.
+    shown, left: the markers of the table, see `Epochs.shown` and `Epochs.left`.
+    """
+    records = records_of(promises, parent, operator, lambda name: name == table.place)
+    cut = [part.epoch for gid in _due(promises, parent, operator) if (part := transaction_of(gid)) is not None]
+    oldest = min((epoch for epoch in records if cut and epoch >= min(cut)), default=None)
+    marks = [part.made_for for part in (*shown, *left)]
+
+    def has(epoch: EpochId) -> bool:
+        return any(mark.attempt_id == epoch.attempt_id and mark.number >= epoch.number for mark in marks)
+
+    line = stretches(promises.lives, parent) if parent else ()
+    return find_gap(records, parent, oldest, line, [part.made_for for part in shown], has)
+
+
+def _newest_of_each_task(parts: Sequence[Transaction]) -> dict[Transaction, int]:
+    """Return the newest epoch of each task of each attempt. A table that has this part has all older parts of the task.
+
+    Keys: the task's transaction with epoch 0.
+    """
+    newest: dict[Transaction, int] = {}
+    for part in parts:
+        task = part._replace(epoch=0)
+        newest[task] = max(part.epoch, newest.get(task, 0))
+    return newest
+
+
+def _is_seen(part: Transaction | None, newest: Mapping[Transaction, int]) -> bool:
+    return part is not None and newest.get(part._replace(epoch=0), 0) >= part.epoch
 
 
 def _due(promises: Promises, parent: int, operator: str) -> dict[str, SinkFile]:
@@ -220,7 +267,7 @@ def _due(promises: Promises, parent: int, operator: str) -> dict[str, SinkFile]:
     return due
 
 
-def _gone(table: Table, file: SinkFile, gid: str) -> Damaged:
+def _transaction_missing(table: Table, file: SinkFile, gid: str) -> Damaged:
     return Damaged(
         f"{file.rows} rows are gone: the transaction {gid} is neither prepared nor committed",
         path=table.title,

@@ -83,6 +83,16 @@ class UpsertedTable:
 
         return self._table.ask(shown, seconds=10)
 
+    def has(self, epoch: EpochId) -> bool:
+        """Tell whether rows up to an epoch are committed; see `Target.has`."""
+
+        def has(connection: Connection) -> bool:
+            return self._epochs.is_there(connection) and self._epochs.has_reached(connection, epoch)
+
+        if self._attempt_id:  # whoever writes waits for the database
+            return self._holding.within(has)
+        return self._table.ask(has, seconds=10)
+
     def identity(self) -> str | None:
         """As of `Target`."""
         return None

@@ -14,10 +14,10 @@ not show: after a crash, a restore, or in place of another store. So a target
 - lets nobody write who has lost it: after `take` of another attempt, `apply` raises EngineStopped and leaves the target
   as it is, also where it was stopped in the middle, for hours;
 - says where somebody has undone what it had: another thing stands under its name, or it was set back. The store keeps
-  what tells such things apart, beside the rows. That is refused, or accepted with `--take-over`;
+  what tells such things apart, beside the rows. That is refused, or accepted with `--take-ownership`;
 - says in `shown` what it has, at least the newest epoch of each attempt, and what other stores of a job of this name
   have written: that is refused where it is not of the line (rows cannot be taken back), or left where it is with
-  `--take-over`, and is not asked of again;
+  `--take-ownership`, and is not asked of again;
 - keeps no password in its title, its messages or the store: where it is comes from the environment.
 
 A new type stands in `formats/job/connectors.py` (its options), `formats/job/promises.py` (what it promises; whatever
@@ -64,6 +64,11 @@ class Delivery:
     parts: tuple[StagedPart, ...]
     storage: Storage
 
+    @property
+    def directory(self) -> str:
+        """The name of its target in the manifest."""
+        return self.parts[0].file.directory
+
     def behind(self, epoch: int) -> Delivery | None:
         """What the manifest of that epoch, the one before on the line, has not named; None if that is nothing.
 
@@ -93,6 +98,17 @@ class Delivery:
         return file
 
 
+def without_newest(epochs: Collection[EpochId]) -> set[EpochId]:
+    """Return the epochs except the newest of each attempt.
+
+    A target can delete their markers: the newest one implies that their rows are committed, too.
+    """
+    newest: dict[str, EpochId] = {}
+    for epoch in sorted(epochs, key=lambda epoch: epoch.number):
+        newest[epoch.attempt_id] = epoch
+    return set(epochs) - set(newest.values())
+
+
 class Target(Protocol):
     """Of one sink, on the driver; the contract stands above."""
 
@@ -118,6 +134,12 @@ class Target(Protocol):
     def shown(self) -> list[EpochId]:
         """The epochs of whose rows it has some, of attempts of any store of the job, but those that were left behind on
         purpose. EngineStopped, UsageError where it cannot be asked."""
+
+    def has(self, epoch: EpochId) -> bool:
+        """Tell whether rows of an epoch, or of a later epoch of its attempt, are committed, on any branch.
+
+        Expiry, compaction, retention and deleted rows do not change the answer.
+        """
 
     def identity(self) -> str | None:
         """What tells it apart from another one of its name; None where nothing does, or it is not there."""

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from abscli.engine.errors import JobFailed
+from abscli.engine.errors import EngineStopped, JobFailed
 from abscli.engine.sinks.staged.contract import Delivery
 from abscli.engine.sinks.staged.parquet_rows import batches_of, opened
 from abscli.engine.sinks.staged.refusals import crowded, first_line, other_table, taken_over, unreadable
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 ATTEMPT, EPOCH, LEFT, JOB = "abs.attempt", "abs.epoch", "abs.left", "abs.job"
 """What the metadata of a commit say: whose rows it has; or, of a claim, which epochs were left behind."""
+RESTORE = "RESTORE"
+"""The name in the history of a commit that makes an older version the current one."""
 TRIES = 5
 """Times that a commit is tried where somebody else, who is no job, writes the table as well."""
 
@@ -43,6 +45,8 @@ class DeltaSink:
         self._job = job
         self._line = f"abs-writer-{job}-{operator}"
         self._claim = 0
+        self._own = -1
+        self._seen = -1
 
     def hold(self) -> AbstractContextManager[None]:
         """As of `Target`: who takes the table takes it from others, whose commits fail from then on."""
@@ -81,14 +85,41 @@ class DeltaSink:
     def _name(self) -> str:
         return f"{self._job}/{self.operator}"
 
+    def has(self, epoch: EpochId) -> bool:
+        """Tell whether rows up to an epoch are committed; see `Target.has`."""
+        table = self._table()
+        return table is not None and (table.transaction_version(self._id(epoch.attempt_id)) or 0) >= epoch.number
+
+    def _id(self, attempt_id: str) -> str:
+        return f"abs-{attempt_id}-{self.operator}"
+
     def identity(self) -> str | None:
         """As of `Target`: the table's id."""
         table = self._table()
         return str(table.metadata().id) if table is not None else None
 
     def undone(self, identity: str | None) -> str | None:
-        """As of `Target`."""
-        return other_table(self.title, identity, self.identity())
+        """Return how the table lost commits: it was replaced, or rolled back past a commit of this sink."""
+        table = self._table()
+        other = other_table(self.title, identity, str(table.metadata().id) if table is not None else None)
+        if table is None or other is not None:
+            return other
+        self._own, self._seen = -1, table.version()
+        entries = table.history()
+        newest = next((i for i, entry in enumerate(entries) if entry.get(JOB) == self._name), -1)
+        return self._rolled_back(entries[: newest + 1])
+
+    def _rolled_back(self, entries: Sequence[Mapping[str, Any]]) -> str | None:
+        """Return how the table was rolled back past the newest commit of this sink; None if it was not.
+
+        entries: of the history, newest first. The version of this sink's newest commit is kept for the next call.
+        """
+        for entry in reversed(entries):
+            if entry.get(JOB) == self._name:
+                self._own = int(entry["version"])
+            elif str(entry.get("operation", "")).upper() == RESTORE and (to := _restored_version(entry)) < self._own:
+                return f"{self.title} was rolled back to version {to} (RESTORE, version {entry['version']})"
+        return None
 
     def take(self, attempt_id: str, left: Collection[EpochId], oldest: int) -> None:
         """As of `Target`."""
@@ -98,6 +129,7 @@ class DeltaSink:
             table = self._table()
             if table is None:
                 return  # its first commit makes it, and claims it
+            self._check_since(table)
 
             def claim(properties: CommitProperties, table: DeltaTable = table) -> None:
                 table.create_write_transaction([], "append", table.schema(), commit_properties=properties)
@@ -112,12 +144,13 @@ class DeltaSink:
             self._apply(delivery, parts)
 
     def _apply(self, delivery: Delivery, parts: Sequence[ParquetFile]) -> None:
-        id, epoch = f"abs-{delivery.epoch.attempt_id}-{self.operator}", delivery.epoch.number
+        id, epoch = self._id(delivery.epoch.attempt_id), delivery.epoch.number
         for _ in range(TRIES):
             table = self._table()
             if table is None:
                 self._create(parts[0].schema_arrow)
                 continue
+            self._check_since(table)
             if (table.transaction_version(self._line) or self._claim) != self._claim:
                 raise taken_over(self.operator, self.title)
             if (table.transaction_version(id) or 0) >= epoch:
@@ -130,6 +163,18 @@ class DeltaSink:
             if self._commit(write, metadata, {self._line: self._claim, id: epoch}):
                 return
         raise crowded(self.operator, self.title)
+
+    def _check_since(self, table: DeltaTable) -> None:
+        """Raise EngineStopped if the table was rolled back since the last call."""
+        version = table.version()
+        since = table.history(version - self._seen) if 0 <= self._seen < version else []
+        self._seen = version
+        if (problem := self._rolled_back(since)) is not None:
+            raise EngineStopped(
+                f"sink {self.operator}: {problem} while the job ran: rows that were committed are gone",
+                hint="restore the version that has them; or resume without them, with "
+                "`abs run --resume --take-ownership`",
+            )
 
     def _create(self, schema: pa.Schema) -> None:
         """Make the table, unless somebody else just has."""
@@ -175,3 +220,10 @@ class DeltaSink:
         schema = parts[0].schema_arrow
         rows = pa.RecordBatchReader.from_batches(schema, batches_of(parts, schema))
         write_deltalake(table, rows, mode="append", commit_properties=properties)
+
+
+def _restored_version(entry: Mapping[str, Any]) -> int:
+    """Return the version to which a RESTORE went back; -1 if its entry does not have it."""
+    parameters = entry.get("operationParameters")
+    version = str(parameters.get("version")) if isinstance(parameters, Mapping) else ""
+    return int(version) if version.isdecimal() else -1

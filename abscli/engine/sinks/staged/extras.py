@@ -1,22 +1,22 @@
-"""Packages that targets need, and that are installed only where they are asked for."""
+"""Check that the package that a sink writes with is installed."""
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 from abscli.engine.errors import UsageError
 from formats.job.model import Kind, Operator
+from formats.packages import PACKAGES, install_command, is_installed
 
-_NEEDS = {"delta": ("Delta Lake", "deltalake"), "iceberg": ("Iceberg", "pyiceberg")}
-"""By type, which is the extra's name, too: what it is called, and a package."""
+_NEEDS = {"delta": "deltalake", "iceberg": "pyiceberg"}
+"""The package of a sink by the type of the sink."""
 
 
 def require_package(operator: Operator) -> None:
-    """UsageError where a sink's package is not installed."""
-    type = (operator.connector or {}).get("type") if operator.kind is Kind.SINK else None
-    title, package = _NEEDS.get(type, ("", "")) if isinstance(type, str) else ("", "")
-    if package and find_spec(package) is None:
+    """Raise UsageError if the package that a sink writes with is not installed."""
+    kind = (operator.connector or {}).get("type") if operator.kind is Kind.SINK else None
+    module = _NEEDS.get(kind) if isinstance(kind, str) else None
+    if module is not None and not is_installed(module):
+        package = PACKAGES[module]
         raise UsageError(
-            f"sink {operator.id} writes to {title}, and {package} is not installed",
-            hint=f"pip install 'abscli[{type}]'",
+            f"sink {operator.id}: {package.purpose} needs the package {package.name}, which is not installed",
+            hint=install_command(module),
         )

@@ -59,6 +59,10 @@ class Printed:
         """As of `Target`."""
         return []
 
+    def has(self, epoch: EpochId) -> bool:
+        """Tell whether rows up to an epoch are committed; see `Target.has`."""
+        return False
+
     def identity(self) -> str | None:
         """As of `Target`."""
         return None

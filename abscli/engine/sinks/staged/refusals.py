@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abscli.engine.errors import EngineStopped
+from abscli.engine.errors import EngineStopped, UsageError
 
 
 def taken_over(operator: str, title: str) -> EngineStopped:
@@ -10,6 +10,19 @@ def taken_over(operator: str, title: str) -> EngineStopped:
     return EngineStopped(
         f"sink {operator}: {title} was taken over by another attempt",
         hint="go on with that one; what this one has staged stays in its store",
+    )
+
+
+def foreign_commits(operator: str, title: str, newest: int) -> UsageError:
+    """Return the error for a target with commits that are not part of the history being resumed.
+
+    newest: the newest epoch of such a commit.
+    """
+    return UsageError(
+        f"sink {operator}: {title} has committed rows up to epoch {newest} that are not part of the history being "
+        "resumed; they cannot be rolled back",
+        hint="resume from the newest epoch, in the store that committed them; or delete these rows, and resume with "
+        "--take-ownership, which leaves the target as it is",
     )
 
 

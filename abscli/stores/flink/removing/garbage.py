@@ -85,16 +85,16 @@ def collect(stores: Sequence[Storage], path: str, request: RemovalRequest) -> Co
         if job_id not in names:
             raise BadOption("--stopped", f"no job {job_id!r} here; there are {', '.join(sorted(names)) or 'none'}")
     removal = decide(jobs, others, blocked, set(request.stopped), min_age, now)
-    if request.remove and any(orphan.goes for orphan in removal.orphans):
-        first = {orphan.path for orphan in removal.orphans if orphan.goes}
+    if request.remove and any(orphan.removable for orphan in removal.orphans):
+        first = {orphan.path for orphan in removal.orphans if orphan.removable}
         request.show("looking again, for what was claimed meanwhile")
         jobs, others, blocked = _look([storage.root for storage in stores], path, request.search)
         removal = decide(jobs, others, blocked, set(request.stopped), min_age, now, only=first)
     if request.remove:
-        if removal.orphans and not any(orphan.goes for orphan in removal.orphans):
+        if removal.orphans and not any(orphan.removable for orphan in removal.orphans):
             _refuse(removal, blocked, path)
         for job in jobs:
-            mine = [orphan for orphan in removal.orphans if orphan.goes and orphan.job == job.name]
+            mine = [orphan for orphan in removal.orphans if orphan.removable and orphan.job == job.name]
             if mine:
                 request.show(f"removing {len(mine)} files of {job.name}")
                 _remove(job, mine)
@@ -204,7 +204,7 @@ def decide(
         orphans += rows
         total = sum(row.bytes for row in rows)
         silent = max(0.0, round(now - job.changed, 3))
-        going = sum(row.goes for row in rows)
+        going = sum(row.removable for row in rows)
         seen.append(JobSeen(job.name, silent, _guard(job, min_age), why, len(rows), total, going))
     return Removal((), tuple(orphans), (), {}, frozenset(), tuple(seen), blocked)
 

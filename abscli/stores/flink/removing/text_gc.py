@@ -24,7 +24,7 @@ def text(collected: Collected, *, store: str, removed: bool, command: str, width
 
 def _jobs(jobs: tuple[JobSeen, ...], width: int) -> list[str]:
     rows = [
-        (job.name, "yes" if job.alive else "no", seconds(job.silent), number(job.orphans), size(job.bytes))
+        (job.name, "yes" if job.alive else "no", seconds(job.inactive), number(job.orphans), size(job.bytes))
         for job in jobs
     ]
     if not rows:
@@ -43,7 +43,7 @@ def _files(job: JobSeen, orphans: tuple[OrphanFile, ...], width: int) -> list[st
     alike: dict[tuple[str, bool], list[OrphanFile]] = {}
     for orphan in orphans:
         if orphan.job == job.name:
-            alike.setdefault((orphan.reason, orphan.goes), []).append(orphan)
+            alike.setdefault((orphan.reason, orphan.removable), []).append(orphan)
     lines = []
     for (reason, goes), files in alike.items():
         stay = "" if goes else "; they stay" + ("" if job.alive else ", too young")
@@ -54,10 +54,10 @@ def _files(job: JobSeen, orphans: tuple[OrphanFile, ...], width: int) -> list[st
 
 
 def _sum(orphans: tuple[OrphanFile, ...], removed: bool, command: str) -> list[str]:
-    going = [orphan for orphan in orphans if orphan.goes]
+    going = [orphan for orphan in orphans if orphan.removable]
     if not going:
         return ["Nothing to remove."]
     count = f"{len(going):,} file{'s'[: len(going) != 1]}, {size(sum(orphan.bytes for orphan in going))}"
     if removed:
         return [f"Removed: {count}"]
-    return [f"Would go: {count}; nothing was changed", f"Do it: {command}"]
+    return [f"Would go: {count}; nothing was changed", f"Next: {command}"]

@@ -9,8 +9,7 @@ import msgspec
 
 from abscli.text.columns import clean, number, size, wrapped
 from formats.flink.rewriting.apply import Effect, Written
-
-VERSION = "1.1"
+from formats.version import FORMAT_VERSION
 
 
 class Size(msgspec.Struct, frozen=True):
@@ -58,7 +57,8 @@ def rewrite_json(done: FlinkRewritten) -> dict[str, Any]:
     facts = msgspec.to_builtins(done)
     file, effects = facts.pop("changes"), facts.pop("effects")
     return {
-        "schema": "abs.rewrite", "version": VERSION, "format": "flink", **facts, "file": file, "changes": effects,
+        "schema": "abs.rewrite", "version": FORMAT_VERSION, "format": "flink", **facts, "file": file,
+        "changes": effects,
     }  # fmt: skip
 
 
@@ -112,8 +112,8 @@ def _effect(effect: Effect) -> str:
     if effect.key is not None:
         subject += ", key " + ", ".join(f"{name}={text}" for name, text in effect.key.items())
     lead = f"line {effect.line}: {effect.action} "
-    if effect.spent is not None:
-        return f"{lead}{subject}: nothing to do, {effect.spent}"
+    if effect.no_effect is not None:
+        return f"{lead}{subject}: nothing to do, {effect.no_effect}"
     if effect.action == "moved":
         return f"{lead}{effect.before} -> {effect.after}"
     amount = []

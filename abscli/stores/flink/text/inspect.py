@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from abscli.text.columns import UNKNOWN, columns, marked, moment, not_shown, number, size, some, wrapped
+from abscli.text.inspect import newest_lines
 from abscli.text.inspect_epoch import ROWS
 from abscli.text.inspect_page import EpochPage, StorePage
 from formats.flink.facts import Described, DescribedOperator, Summary
@@ -75,8 +76,7 @@ def store_text(page: StorePage, *, width: int = 80, ascii: bool = False) -> str:
     lines += not_shown(header, rows, width, SPARE)
     for name, folder in raw.get("directories", {}).items():
         lines += ["", *wrapped(f"{number(folder['files'])} files, {size(folder['bytes'])}", width, "  ", f"{name}/: ")]
-    newest = "none" if page.latest_complete is None else str(page.latest_complete)
-    return "\n".join([*lines, "", f"Latest complete: {newest}"]) + "\n"
+    return "\n".join([*newest_lines(page, width, "checkpoint"), "", *lines]) + "\n"
 
 
 SPARE = ("CHECKPOINTED",)

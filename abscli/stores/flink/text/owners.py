@@ -9,8 +9,7 @@ import msgspec
 
 from abscli.stores.flink.owners import Owners
 from abscli.text.columns import UNKNOWN, columns, size, wrapped
-
-VERSION = "1.0"
+from formats.version import FORMAT_VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +40,13 @@ def to_json(owners: Owners, *, store: str, job: str | None, epoch: int, uids: st
     """`abs.owners`."""
     return {
         "schema": "abs.owners",
-        "version": VERSION,
+        "version": FORMAT_VERSION,
         "store": store,
         "format": "flink",
         "job": job,
         "epoch": epoch,
         "uids": uids,
-        "fits": owners.fits,
+        "compatible": owners.fits,
         **msgspec.to_builtins(owners),
     }
 

@@ -8,9 +8,11 @@ from typing import Any
 import msgspec
 
 from abscli.stores.flink.restore import CLAIMED, FlinkRestored
+from abscli.stores.recovery import restore_command
 from abscli.text.columns import clean, number, size, wrapped
 from formats.flink.plan import FlinkPlan
 from formats.plan import Plan
+from formats.version import FORMAT_VERSION
 
 ROWS = 20
 
@@ -51,7 +53,7 @@ def next_commands(plan: Plan[FlinkPlan], plan_file: str | None) -> list[str]:
     """The line that starts the job, if it can start from where the snapshot lies; what makes a copy."""
     start = [plan.body.command] if plan.body.command else []
     if plan_file is not None and not plan.body.not_read:
-        return [*start, f"abs restore {shlex.quote(plan_file)} --to NEWDIR"]
+        return [*start, f"{restore_command(plan, plan_file)} --to NEWDIR"]
     named = "".join(f" --search {shlex.quote(place.directory)}" for place in plan.body.not_read)
     return [*start, f"abs plan-recovery {shlex.quote(plan.store or 'STORE')}{named} --out plan.json"]
 
@@ -68,6 +70,6 @@ def restored_text(done: FlinkRestored, width: int = 80) -> str:
 def restored_json(plan: Plan[FlinkPlan], done: FlinkRestored) -> dict[str, Any]:
     """`abs.flink-restore`."""
     return {
-        "schema": "abs.flink-restore", "version": "1.1", "format": "flink", "store": plan.store,
+        "schema": "abs.flink-restore", "version": FORMAT_VERSION, "format": "flink", "store": plan.store,
         **msgspec.to_builtins(done),
     }  # fmt: skip

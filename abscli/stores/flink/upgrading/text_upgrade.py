@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from abscli.stores.flink.upgrading.upgrade_rules import Rule, Verdict
 from abscli.text.columns import columns, number, size, wrapped
-
-VERSION: Final = "1.0"
+from formats.version import FORMAT_VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,8 @@ class UpgradeReport:
 def upgrade_json(report: UpgradeReport) -> dict[str, Any]:
     """`abs.upgrade`."""
     return {
-        "schema": "abs.upgrade", "version": VERSION, "format": "flink", "store": report.store, "epoch": report.epoch,
+        "schema": "abs.upgrade", "version": FORMAT_VERSION, "format": "flink", "store": report.store,
+        "epoch": report.epoch,
         "target": f"flink:{report.target}", "written_by": report.written_by, "verdict": report.verdict,
         "states": [
             {

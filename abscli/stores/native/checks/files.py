@@ -90,7 +90,7 @@ def _broken(file: FileFacts, probe: FileProbe) -> Iterator[tuple[str, str, str]]
         sha256 = probe.slices.get((group.offset, group.bytes))
         if sha256 is not None and sha256 != group.sha256:
             yield _named(group), sha256, group.sha256
-    if file.footer is not None and file.bytes is not None:
+    if file.bytes is not None:
         sha256 = probe.slices.get((file.footer.offset, file.bytes - file.footer.offset))
         if sha256 is not None and sha256 != file.footer.sha256:
             yield "the footer", sha256, file.footer.sha256

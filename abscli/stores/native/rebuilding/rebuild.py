@@ -1,7 +1,7 @@
 """Bookkeeping made anew from what is whole: read what there is, decide purely, then act.
 
-Nothing is destroyed: what is damaged moves to `aside/` in the store, which no command looks into. What epochs hold is
-never made up: a manifest that is lost stays lost, since nothing else says that its epoch was complete.
+Nothing is destroyed: what is damaged moves to `quarantine/` in the store, which no command looks into. What epochs hold
+is never made up: a manifest that is lost stays lost, since nothing else says that its epoch was complete.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from formats.job.model import Topology, canonical
 from formats.native import layout
 from formats.native.books import Books
 from formats.native.facts import (
-    FORMAT_VERSION,
     ID_LENGTH,
     AttemptFacts,
     FenceFacts,
@@ -25,7 +24,6 @@ from formats.native.facts import (
     TriggerFacts,
     digest,
     header,
-    major,
     seal,
 )
 from formats.storage import WritableStorage
@@ -114,7 +112,7 @@ def decide(books: Books, offer: Offer | None, is_free: Callable[[str], bool], ti
 
     books: what there is, whole and damaged.
     offer: None where the user names no job file.
-    is_free: whether a name in `aside/` can be had.
+    is_free: whether a name in `quarantine/` can be had.
     time: RFC 3339, for what is written without one of its own.
     """
     new_files: list[NewFile] = []
@@ -122,8 +120,7 @@ def decide(books: Books, offer: Offer | None, is_free: Callable[[str], bool], ti
     notes: list[str] = []
     job = _job(books, offer, lacking)
     if books.store is None and job is not None:
-        version = max([FORMAT_VERSION, *(head.version for head in books.heads)], key=major)
-        facts = StoreFacts(job=job, created=_oldest(books, time), **header(StoreFacts, version))
+        facts = StoreFacts(job=job, created=_oldest(books, time), **header(StoreFacts))
         source = "its epochs" if any(isinstance(head, ManifestFacts) for head in books.heads) else "the job file"
         new_files.append(NewFile(layout.STORE, source, seal(facts)))
     lives = _attempts(books, offer, new_files, lacking, notes)
@@ -139,7 +136,7 @@ def decide(books: Books, offer: Offer | None, is_free: Callable[[str], bool], ti
     aside = tuple(SetAside(path, aside_name(path, is_free), why) for path, why in sorted(books.damaged.items()))
     for path in sorted(books.damaged):
         epoch = layout.epoch_of(path)
-        if epoch is not None and path in (layout.outcome(epoch), layout.manifest_1(epoch)):
+        if epoch is not None and path == layout.outcome(epoch):
             # The number must not be had again: an owner that has lost the store could complete it.
             fence = FenceFacts(epoch=epoch, attempt=0, attempt_id=NOBODY, fenced=time, **header(FenceFacts))
             new_files.append(NewFile(layout.outcome(epoch), "its number, which stays taken", seal(fence)))
@@ -195,7 +192,7 @@ def _attempts(
     for path in books.damaged:
         if path.startswith(f"{layout.ATTEMPTS}/") and not any(path == layout.attempt(number) for number in taken):
             reason = "took no epoch that is here: the job goes on from the attempts before it"
-            notes.append(f"{path} {reason}; where a sink shows what it made, `abs run` needs --take-over")
+            notes.append(f"{path} {reason}; where a sink shows what it made, `abs run` needs --take-ownership")
     return [lives[number] for number in sorted(lives)]
 
 
@@ -278,7 +275,7 @@ def _graphs(
 
 
 def aside_name(path: str, is_free: Callable[[str], bool]) -> str:
-    """A name in `aside/` that nothing has."""
+    """A name in `quarantine/` that nothing has."""
     name, number = f"{layout.ASIDE}/{path}", 1
     while not is_free(name):
         number += 1

@@ -8,28 +8,27 @@ from typing import Any
 
 from abscli.stores.native.rebuilding.rebuild import Rebuild
 from abscli.text.columns import wrapped
-
-VERSION = "1.0"
+from formats.version import FORMAT_VERSION
 
 
 def to_json(rebuild: Rebuild, *, store: str, done: bool) -> dict[str, Any]:
     """`abs.rebuild`. done: whether it was carried out."""
     return {
         "schema": "abs.rebuild",
-        "version": VERSION,
+        "version": FORMAT_VERSION,
         "store": store,
         "job": rebuild.job,
         "done": done,
-        "set_aside": [{"path": one.path, "to": one.to, "why": one.why} for one in rebuild.set_aside],
-        "made": [{"path": one.path, "source": one.source, "bytes": len(one.data)} for one in rebuild.new_files],
-        "lacking": [{"path": one.path, "why": one.why, "do": one.do} for one in rebuild.lacking],
+        "quarantined": [{"path": one.path, "to": one.to, "reason": one.why} for one in rebuild.set_aside],
+        "created": [{"path": one.path, "source": one.source, "bytes": len(one.data)} for one in rebuild.new_files],
+        "missing": [{"path": one.path, "reason": one.why, "remedy": one.do} for one in rebuild.lacking],
         "notes": list(rebuild.notes),
     }
 
 
 def items(result: dict[str, Any]) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
     """The ndjson form: what stands once, then a file a line."""
-    lists = {"set_aside": "set-aside", "made": "made", "lacking": "lacking"}
+    lists = {"quarantined": "quarantined", "created": "created", "missing": "missing"}
     header = {key: value for key, value in result.items() if key not in lists}
     return header, ({"type": kind, **item} for key, kind in lists.items() for item in result[key])
 
@@ -74,7 +73,7 @@ def _end(rebuild: Rebuild, store: str, job_file: str | None, done: bool) -> list
     if not (rebuild.set_aside or rebuild.new_files):
         return ["Nothing was changed."]
     option = f" --job {shlex.quote(job_file)}" if job_file else ""
-    return ["Nothing was changed.", f"Do it: abs rebuild {shlex.quote(store)}{option} --yes"]
+    return ["Nothing was changed.", f"Next: abs rebuild {shlex.quote(store)}{option} --yes"]
 
 
 def _next(store: str) -> str:

@@ -16,10 +16,13 @@ from abscli.report.findings import Code
 from abscli.stores.native import prepared, uploads
 from abscli.stores.native.alone import alone, writable
 from abscli.stores.native.check import check_all
+from abscli.stores.native.checks.named_parts import Way, way_of
+from abscli.stores.native.targets import NOT_NAMED, Targets
 from abscli.stores.recovery import BadOption
 from abscli.stores.removal import Collected, EpochRemoval, OrphanFile, Removal, RemovalRequest
 from abscli.text.columns import some
 from formats.errors import FormatError, StoreInUse
+from formats.job.model import as_sink
 from formats.native import layout
 from formats.native.probe import Prober
 from formats.native.remove import is_overtaken, is_unfinished, newest_attempt, remove_epochs, stored_files
@@ -27,6 +30,7 @@ from formats.native.sink_bucket import is_bucket
 from formats.native.store import NativeStore, files_of
 from formats.storage import Storage, Written, delete_all
 from formats.storage.ranges import whole_file
+from formats.timestamps import unix_time
 from formats.view import EpochFacts, Status
 
 
@@ -46,10 +50,11 @@ def collect(stores: Sequence[Storage], path: str, request: RemovalRequest) -> Co
         request.show("looking for what nothing needs")
         _check_tags(opened, keep)
         newest = newest_attempt(place)
-        removal = plan_removal(opened, keep, min_age=min_age, older_than=request.older_than)
+        targets = None if request.job is None else Targets.of(opened, request.job)
+        removal = plan_removal(opened, keep, min_age=min_age, older_than=request.older_than, targets=targets)
         if request.remove:
             request.show(f"removing {len(removal.epochs)} epoch{'s'[: len(removal.epochs) != 1]}")
-            carry_out(place, removal, newest)
+            carry_out(place, removal, newest, targets)
     return Collected(opened.job, removal, keep, min_age)
 
 
@@ -72,10 +77,12 @@ def plan_removal(
     min_age: float,
     older_than: float | None = None,
     now: float | None = None,
+    targets: Targets | None = None,
 ) -> Removal:
     """What may go. keep: complete epochs that stay (those whose files are not all there do not count), a number for the
     newest so many; min_age:
-    seconds that an orphan must be old; older_than: seconds that an epoch must be old."""
+    seconds that an orphan must be old; older_than: seconds that an epoch must be old; targets: where uploads and
+    prepared transactions are looked for, which are left alone without."""
     now = time.time() if now is None else now
     rules = keep if isinstance(keep, Retention) else Retention(last=keep)
     rows = store.epochs()
@@ -104,34 +111,34 @@ def plan_removal(
         if (layout.epoch_of(file.path) not in going or is_unfinished(file.path))
         and (reason := _why(file, references, going, needed, unreferenced, ceiling)) is not None
     )
-    left, uploads_unknown = _uploads(opened=store, blocked=blocked, min_age=min_age, now=now)
-    transactions, transactions_unknown = _transactions(store, blocked=blocked, min_age=min_age, now=now)
-    unknown = "; ".join(reason for reason in (uploads_unknown, transactions_unknown) if reason is not None)
+    left, unknown = ((), None) if blocked else _leftovers_of_sinks(store, targets, min_age=min_age, now=now)
     kept = tuple(row.epoch for row in rows if row.epoch not in going)
     return Removal(
-        epochs, orphans + left + transactions, kept, {e: why for e, why in blocked.items() if e not in going}, needed,
+        epochs, orphans + left, kept, {e: why for e, why in blocked.items() if e not in going}, needed,
         reasons={epoch: stays[epoch] for epoch in kept if epoch in stays},
         tags=tuple(layout.tag(*tag) for tag in _tags(store) if tag.epoch in going),
-        uploads_unknown=unknown or None,
+        sinks_unknown=unknown,
     )  # fmt: skip
 
 
-def carry_out(storage: Storage, removal: Removal, newest: int) -> None:
+def carry_out(storage: Storage, removal: Removal, newest: int, targets: Targets | None = None) -> None:
     """Remove what the plan names; an epoch disappears in one step before its files do.
 
-    newest: attempt when the plan was made. StoreInUse, and nothing more is removed, where another has begun since.
+    newest: attempt when the plan was made. targets: as of `plan_removal`. StoreInUse, and nothing more is removed,
+    where another attempt has begun since.
     """
     _check_newest(storage, newest)
     delete_all(storage, list(removal.tags))
     going = [epoch.epoch for epoch in removal.epochs]
     removed = remove_epochs(NativeStore(storage), going, removal.needed, newest)
     _check_newest(storage, newest)
-    orphans = {orphan.path for orphan in removal.orphans if orphan.goes}
+    orphans = {orphan.path for orphan in removal.orphans if orphan.removable}
     elsewhere = {path for path in orphans if is_bucket(path)}
     transactions = {path for path in orphans if path.startswith(prepared.SCHEME)}
     delete_all(storage, sorted(orphans - elsewhere - transactions - removed.needed))
-    uploads.give_up(NativeStore(storage), elsewhere)
-    prepared.give_up(NativeStore(storage), transactions)
+    if targets is not None:
+        uploads.give_up(NativeStore(storage), uploads.buckets_of(targets), elsewhere)
+        prepared.roll_back(NativeStore(storage), prepared.TableSink.all_of(targets), transactions)
 
 
 def _check_newest(storage: Storage, newest: int) -> None:
@@ -161,10 +168,8 @@ def _references(store: NativeStore, rows: Iterable[EpochFacts]) -> tuple[list[Ke
 def _older(row: EpochFacts, seconds: float | None, now: float) -> bool:
     if seconds is None:
         return True
-    try:
-        return now - datetime.fromisoformat(row.triggered or "").timestamp() >= seconds
-    except ValueError:
-        return False
+    triggered = unix_time(row.triggered)
+    return triggered is not None and now - triggered >= seconds
 
 
 def _time(row: EpochFacts) -> datetime:
@@ -191,34 +196,51 @@ def _epoch(
     return EpochRemoval(row.epoch, row.status, row.triggered, reason, size, len(goes), len(mine) - len(goes))
 
 
-def _uploads(
-    *, opened: NativeStore, blocked: dict[int, str], min_age: float, now: float
+def _leftovers_of_sinks(
+    store: NativeStore, targets: Targets | None, *, min_age: float, now: float
 ) -> tuple[tuple[OrphanFile, ...], str | None]:
-    """Uploads that nobody will complete, and why these are not known: an epoch cannot be read, which may name them; or
-    a bucket is out of reach, which keeps nothing in the store."""
-    if blocked:
-        return (), None
-    reason = "an upload that no epoch names"
+    """List uploads and prepared transactions that nobody will finish, and the reason why some are not known.
+
+    A target that cannot be asked keeps nothing in the store. The database does not say how large a transaction is; it
+    has no byte in the store.
+    """
+    if targets is None:
+        kept = _sinks_with_leftovers(store)
+        return (), f"sink{'s'[: len(kept) != 1]} {', '.join(kept)}: {NOT_NAMED}" if kept else None
+    found: list[OrphanFile] = []
+    unknown: list[str] = []
+
+    def add(uri: str, size: int, begun: float, reason: str) -> None:
+        age = max(0.0, round(now - begun, 3))
+        found.append(OrphanFile(uri, size, age, reason, age >= min_age))
+
     try:
-        left = [(upload, max(0.0, round(now - upload.begun, 3))) for upload in uploads.left_uploads(opened)]
+        for upload in uploads.left_uploads(store, uploads.buckets_of(targets)):
+            add(upload.uri, upload.bytes, upload.begun, "an upload that no epoch names")
     except (FormatError, OSError) as error:
-        return (), str(error)
-    return tuple(OrphanFile(upload.uri, upload.bytes, age, reason, age >= min_age) for upload, age in left), None
-
-
-def _transactions(
-    store: NativeStore, *, blocked: dict[int, str], min_age: float, now: float
-) -> tuple[tuple[OrphanFile, ...], str | None]:
-    """Prepared transactions that nobody will finish, and why these are not known. How large they are the database does
-    not say; in the store they have no byte."""
-    if blocked:
-        return (), None
-    reason = "a prepared transaction that no epoch names"
+        unknown.append(str(error))
     try:
-        left = [(one, max(0.0, round(now - one.begun, 3))) for one in prepared.left_transactions(store)]
+        for transaction in prepared.left_transactions(store, prepared.TableSink.all_of(targets)):
+            add(transaction.uri, 0, transaction.begun, "a prepared transaction that no epoch names")
     except (FormatError, EngineError) as error:
-        return (), str(error)
-    return tuple(OrphanFile(one.uri, 0, age, reason, age >= min_age) for one, age in left), None
+        unknown.append(str(error))
+    return tuple(found), "; ".join(unknown) or None
+
+
+def _sinks_with_leftovers(store: NativeStore) -> list[str]:
+    """Return the ids of sinks that, as the store says, write to a bucket or in transactions of a database."""
+    try:
+        attempts = store.attempts()
+        operators = store.topology_by_digest(attempts[-1].topology_sha256).operators if attempts else ()
+    except FormatError:  # which keeps everything else in the store as well
+        return []
+    sinks = [sink for op in operators if (sink := as_sink(op)) is not None]
+    return [
+        sink.id
+        for sink in sinks
+        if way_of(sink) is Way.PREPARED
+        or (way_of(sink) is Way.FILE and is_bucket(str((sink.connector or {}).get("path", ""))))
+    ]
 
 
 def _unreferenced(store: NativeStore) -> set[str]:

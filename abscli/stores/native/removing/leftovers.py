@@ -24,7 +24,7 @@ def leftovers(storage: Storage, path: str, report: StoreReport) -> Leftovers | N
     except FormatError as error:
         return Leftovers(sizes, None, f"abs gc removes nothing while the store's own facts are damaged ({error})")
     ours = [orphan for orphan in removal.orphans if orphan.path in paths]
-    if any(orphan.goes for orphan in ours):
+    if any(orphan.removable for orphan in ours):
         return Leftovers(sizes, command)
     if ours:
         why_not = "written less than an hour ago: abs gc leaves it, somebody may be about to refer to it"

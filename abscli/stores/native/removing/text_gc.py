@@ -23,8 +23,8 @@ def text(
             for line in wrapped(f"epoch {epoch} stays: {why}", width, "  ")
         ],
         _reasons(removal, width),
-        wrapped(f"what sinks have left is not looked for: {removal.uploads_unknown}", width, "  ", "")
-        if removal.uploads_unknown
+        wrapped(f"what sinks have left is not looked for: {removal.sinks_unknown}", width, "  ", "")
+        if removal.sinks_unknown
         else [],
         _sum(removal, removed, command),
     ]
@@ -35,7 +35,7 @@ def _epochs(removal: Removal, width: int, ascii: bool) -> list[str]:
     rows = [
         (
             *(str(e.epoch), marked(e.status, ascii), moment(e.triggered)),
-            *(str(e.files), size(e.bytes), str(e.spared), e.reason),
+            *(str(e.files), size(e.bytes), str(e.files_kept), e.reason),
         )
         for e in removal.epochs
     ]
@@ -53,7 +53,7 @@ def _orphans(removal: Removal, width: int) -> list[str]:
     """A line for all that go, or stay, for one reason."""
     alike: dict[tuple[str, bool], list[OrphanFile]] = {}
     for orphan in removal.orphans:
-        alike.setdefault((orphan.reason, orphan.goes), []).append(orphan)
+        alike.setdefault((orphan.reason, orphan.removable), []).append(orphan)
     lines = []
     for (reason, goes), orphans in alike.items():
         ages = sorted((orphan.age for orphan in orphans), reverse=True)
@@ -80,7 +80,7 @@ def _reasons(removal: Removal, width: int) -> list[str]:
 
 
 def _sum(removal: Removal, removed: bool, command: str) -> list[str]:
-    files = sum(e.files for e in removal.epochs) + sum(o.goes for o in removal.orphans)
+    files = sum(e.files for e in removal.epochs) + sum(o.removable for o in removal.orphans)
     kept = ", ".join(map(str, removal.kept[-12:])) or "none"
     kept = f"{len(removal.kept)}, the newest {kept}" if len(removal.kept) > 12 else kept
     if not files and not removal.epochs:
@@ -89,4 +89,4 @@ def _sum(removal: Removal, removed: bool, command: str) -> list[str]:
     if removed:
         return [f"Epochs kept: {kept}", f"Removed: {count}, {size(removal.bytes)}"]
     outcome = f"Would go: {count}, {size(removal.bytes)}; nothing was changed"
-    return [f"Epochs kept: {kept}", outcome, f"Do it: {command}"]
+    return [f"Epochs kept: {kept}", outcome, f"Next: {command}"]

@@ -2,7 +2,7 @@
 
 Until they are proved nothing in the store or a sink has changed. Then, in this order: fences and the attempt; sinks,
 where the epoch had not been complete before; the new parts and the tasks file; the manifest, in one step, in place of
-what the number had; what it names becomes visible; what nothing refers to any more moves to `aside/`. Broken off
+what the number had; what it names becomes visible; what nothing refers to any more moves to `quarantine/`. Broken off
 anywhere, the same plan can be carried out again.
 
 In a bucket and on HDFS there is no kernel that holds a lock: who was stopped, and is overtaken, may go on at any time.
@@ -43,12 +43,13 @@ from formats.ids import TaskId
 from formats.job.expand import task_ids
 from formats.job.model import Kind, Topology, as_sink, with_sink_at
 from formats.native import layout, lock
+from formats.native.committed import committed_at
 from formats.native.facts import AttemptFacts, PartFacts, SinkFile, digest, header, new_id
 from formats.native.plan import NativePlan
 from formats.native.remains import files_named
 from formats.native.sink import PartId, SinkFolder, staged_path
 from formats.native.store import NativeStore, files_of
-from formats.native.writer import bring_up, complete_anew, put_attempt, put_fence
+from formats.native.writer import complete_anew, put_attempt, put_fence
 from formats.plan import Plan
 from formats.storage import UNFINISHED, LocalStorage, ServedStorage, Storage, WritableStorage, open_writable, walk
 from formats.storage.ranges import whole_file
@@ -63,11 +64,11 @@ class Repaired(NamedTuple):
 
     epoch: the one that is whole now.
     base: the epoch that tasks ran from.
-    again: tasks that ran.
+    rerun: tasks that ran.
     adopted: parts that stayed.
     dropped: records that left the tasks that ran.
     records: that sources read again.
-    aside: files that were moved out of the way.
+    quarantined: files that were moved out of the way.
     finished: whether the job has nothing left to do.
     parallelism: of the operators that have another one in the epoch than in the job file.
     taken_over: as of a restore; a repair takes no sink over.
@@ -79,11 +80,11 @@ class Repaired(NamedTuple):
     parent: int
     tasks: int
     state_rows: int
-    again: int
+    rerun: int
     adopted: int
     dropped: int
     records: int
-    aside: int
+    quarantined: int
     elapsed: float
     policy: str
     finished: bool
@@ -164,11 +165,11 @@ def repair(
         parent=manifest.parent,
         tasks=manifest.tasks,
         state_rows=manifest.state_rows or 0,
-        again=len(parts),
+        rerun=len(parts),
         adopted=manifest.tasks - len(parts),
         dropped=sum(again.dropped.values()),
         records=again.records,
-        aside=aside,
+        quarantined=aside,
         elapsed=time.monotonic() - started,
         policy=manifest.policy,
         finished=manifest.idle,
@@ -315,7 +316,6 @@ class _Work:
 
     def _take_over(self) -> None:
         store = NativeStore(self._storage)
-        bring_up(self._storage, store.facts)
         try:
             # Without an outcome the epoch may still be the lowest undecided number: its manifest is the fence, then.
             decides = self._creates and self.epoch >= self._undecided
@@ -384,7 +384,8 @@ class _Work:
         try:
             complete_anew(
                 storage, trigger, self._topology.job, parts, idle=remains.idle, moved=remains.moved,
-                removed=remains.removed, replace=not self._creates,
+                removed=remains.removed, committed=committed_at(NativeStore(storage), trigger.parent),
+                replace=not self._creates,
             )  # fmt: skip
         except FileExistsError as error:
             raise self._overtaken(error) from None
@@ -403,7 +404,7 @@ def _finish(
 
 
 def tidy(store: NativeStore, storage: WritableStorage, epoch: int) -> int:
-    """Move to `aside/` what the epoch consisted of and nothing refers to any more, and say how many files that is.
+    """Move to `quarantine/` what the epoch consisted of and nothing refers to any more, and say how many files that is.
 
     Where an epoch cannot be read it is not known which parts it refers to: they stay.
     """
@@ -458,7 +459,7 @@ def _scratch(store: NativeStore, storage: Storage, repair: Repair, id: str) -> I
         paths = {layout.STORE}
         if repair.base:
             manifest = store.manifest(repair.base)
-            paths |= {store.outcome_path(repair.base) or "", manifest.tasks_file.path}
+            paths |= {layout.outcome(repair.base), manifest.tasks_file.path}
             needed = (part for part in store.parts(repair.base) if part.task in repair.again.tasks)
             paths |= {whole_file(file.path) for part in needed for file in files_of(part)}
         for path in sorted(paths):

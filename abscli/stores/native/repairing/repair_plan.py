@@ -14,8 +14,8 @@ from abscli.planner.lineage import lives_of, maker, stretches
 from abscli.planner.named import parts_named
 from abscli.planner.plan import plan_repair as plan_from_facts
 from abscli.planner.repair import RepairSet, repair_set
-from abscli.stores.native.plan import SYSTEM, Skips, own_line, relied_on, why_not
-from abscli.stores.pinned import change, pin
+from abscli.stores.native.plan import SYSTEM, Skips, own_line, pin_facts, relied_on, why_not
+from abscli.stores.pinned import change
 from abscli.stores.reasons import reasons
 from formats.errors import FormatError, NoRecovery, StoreInUse
 from formats.ids import TaskId
@@ -215,14 +215,13 @@ def files_relied_on(store: NativeStore, repair: Repair) -> list[PinnedFile]:
     """What the plan pins: the epoch as it is found and the parts that stay, the one that it runs from, and the newest
     attempt."""
     sealed = [layout.STORE, *repair.remains.facts]
-    outcome = store.outcome_path(repair.epoch)
     # A fence may be that of a repair which was broken off: the number is as free for the next as it was for that one.
-    if outcome is not None and not store.is_fenced(repair.epoch):
-        sealed.append(outcome)
+    if store.has_outcome(repair.epoch) and not store.is_fenced(repair.epoch):
+        sealed.append(layout.outcome(repair.epoch))
     sealed += [entry.name for entry in walk(store.storage, layout.ATTEMPTS)][-1:]
-    pinned = {path: pin(store.storage, path) for path in dict.fromkeys(sealed)}
+    pinned = {path: pin_facts(store.storage, path) for path in dict.fromkeys(sealed)}
     graph = layout.topology(repair.remains.trigger.topology_sha256)
-    pinned[graph] = pin(store.storage, graph)
+    pinned[graph] = pin_facts(store.storage, graph)
     for part in repair.adopted().values():
         for file in files_of(part):
             pinned[file.path] = PinnedFile(file.path, file.bytes or 0, file.sha256 or "")

@@ -9,8 +9,8 @@ import msgspec
 
 from abscli.stores.native.copying import Became, Copied
 from abscli.text.columns import size, some, wrapped
+from formats.version import FORMAT_VERSION
 
-VERSION = "1.0"
 NAMED = 12
 """Epochs that are named; json has them all."""
 
@@ -27,8 +27,8 @@ class CopyPage(msgspec.Struct, frozen=True):
     def text(self, width: int) -> str:
         """A line for what was copied, one for what was there, one for each epoch that could not be."""
         copied = self.copied
-        by_kind = {kind: [str(row.epoch) for row in copied.epochs if row.became is kind] for kind in Became}
-        came, there, gone = by_kind[Became.COPIED], by_kind[Became.THERE], by_kind[Became.GONE]
+        by_kind = {kind: [str(row.epoch) for row in copied.epochs if row.outcome is kind] for kind in Became}
+        came, there, gone = by_kind[Became.COPIED], by_kind[Became.PRESENT], by_kind[Became.REMOVED]
         amount = f"{size(copied.bytes)} in {copied.files:,} file{'s'[: copied.files != 1]}"
         lines = wrapped(f"{copied.job}: {_epochs(came)} copied to {copied.to}, {amount}", width)
         if there:
@@ -44,7 +44,7 @@ class CopyPage(msgspec.Struct, frozen=True):
 
     def to_json(self) -> dict[str, Any]:
         """`abs.copy`."""
-        return {"schema": "abs.copy", "version": VERSION, **msgspec.to_builtins(self.copied)}
+        return {"schema": "abs.copy", "version": FORMAT_VERSION, **msgspec.to_builtins(self.copied)}
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -53,7 +53,7 @@ class CopyPage(msgspec.Struct, frozen=True):
             return ()
         where = shlex.quote(self.copied.to)
         return (
-            f"next: abs validate {where}",
+            f"Next: abs validate {where}",
             f"a job may go on from the copy, with attempts of its own (abs run JOB --store {where} --resume); its "
             "sinks belong to one line of attempts: see 'abs copy --help'",
         )

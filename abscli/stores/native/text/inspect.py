@@ -49,7 +49,7 @@ def recovery_lines(page: StorePage) -> list[str]:
         text = f"{facts['lost']} attempt {facts['attempt']}: {facts['cause']}; " + recovered_text(
             facts["restart"], facts["untouched"], facts["epoch"], facts["seconds"], facts["replayed"]
         )
-        again = facts.get("again")
+        again = facts.get("deterministic_replay")
         lines.append(text if again is None else text + again_text(**again))
     return lines
 

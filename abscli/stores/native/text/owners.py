@@ -10,18 +10,17 @@ import msgspec
 from abscli.planner.succession import Becomes, Carried, Fate
 from abscli.stores.native.owners import Succeeded
 from abscli.text.columns import columns, number, wrapped
-
-VERSION = "1.0"
+from formats.version import FORMAT_VERSION
 
 WORDS = {
     Fate.KEPT: "goes on",
     Fate.MOVED: "moves",
     Fate.REMOVED: "is removed, with what it had",
-    Fate.GONE: "is gone, and had nothing",
+    Fate.DROPPED: "is gone, and had nothing",
     Fate.ADDED: "is new, and begins without state",
-    Fate.UNOWNED: "has no owner",
-    Fate.UNUSABLE: "cannot be used",
-    Fate.CONTESTED: "has an owner already",
+    Fate.ORPHANED: "has no owner",
+    Fate.INCOMPATIBLE: "cannot be used",
+    Fate.CONFLICT: "has an owner already",
 }
 
 
@@ -47,19 +46,19 @@ class SuccessionPage:
         change = self.change
         return {
             "schema": "abs.succession",
-            "version": VERSION,
+            "version": FORMAT_VERSION,
             "store": self.store,
             "format": "abs",
             "job": self.job,
             "epoch": self.epoch,
             "file": self.file,
-            "fits": change.fits,
+            "compatible": change.fits,
             "generation": change.generation,
-            "begins": change.begins,
+            "new_generation": change.begins,
             "operators": [{**row._asdict(), "rows": change.rows.get(row.operator)} for row in change.operators],
             "edges": [
                 {"from": edge.before.source, "to": edge.before.target, "logged": edge.logged,
-                 "now": {"from": edge.now.source, "to": edge.now.target} if edge.now else None, "why": edge.why}
+                 "now": {"from": edge.now.source, "to": edge.now.target} if edge.now else None, "reason": edge.why}
                 for edge in change.edges
             ],
             "moved": [msgspec.to_builtins(move) for move in change.lines.moved],
@@ -91,12 +90,12 @@ class SuccessionPage:
         return "It goes on: tasks and channels are the same."
 
     def _operator(self, row: Becomes) -> tuple[str, str, str]:
-        words = f"{WORDS[row.fate]} to {row.heir}" if row.fate is Fate.MOVED else WORDS[row.fate]
-        rows = "-" if row.fate is Fate.ADDED else number(self.change.rows.get(row.operator))
+        words = f"{WORDS[row.outcome]} to {row.successor}" if row.outcome is Fate.MOVED else WORDS[row.outcome]
+        rows = "-" if row.outcome is Fate.ADDED else number(self.change.rows.get(row.operator))
         return row.operator, rows, words
 
     def _reasons(self) -> list[str]:
-        reasons = [row.why for row in self.change.operators] + [edge.why for edge in self.change.edges]
+        reasons = [row.reason for row in self.change.operators] + [edge.why for edge in self.change.edges]
         return [why for why in reasons if why is not None]
 
 

@@ -7,11 +7,13 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from abscli.stores.recovery import restore_command
 from abscli.text.columns import size
 from formats.ids import tasks_name
 from formats.native.plan import NativePlan, PlanKind
 from formats.plan import Plan
 from formats.values import plain
+from formats.version import FORMAT_VERSION
 
 if TYPE_CHECKING:
     from abscli.stores.native.repairing.repair import Repaired
@@ -58,7 +60,7 @@ def next_command(plan: Plan[NativePlan], plan_file: str | None = None, job: str 
         options = [f"--failed {_word(task)}" for task in tasks] + ["--recovery local"] * plan.body.local
         return f"abs plan-recovery STORE {' '.join(options)}"
     if plan_file is not None:
-        return f"abs restore {_word(plan_file)} --job {job}"
+        return f"{_clean(restore_command(plan, plan_file))} --job {job}"
     return f"abs plan-recovery {_word(plan.store or 'STORE')}{_asked_for(plan.body)} --out plan.json"
 
 
@@ -86,37 +88,37 @@ def restored_text(restored: NativeRestored, *, until: str) -> str:
 
 def repaired_text(repaired: Repaired) -> str:
     """What a repair did, in a line."""
-    ran = f"{_many(repaired.again, 'task')} ran again from epoch {repaired.base}" if repaired.again else "nothing ran"
+    ran = f"{_many(repaired.rerun, 'task')} ran again from epoch {repaired.base}" if repaired.rerun else "nothing ran"
     text = (
         f"epoch {repaired.epoch} is whole, in {repaired.elapsed:.1f} s: {ran}, {_many(repaired.adopted, 'part')} "
         "stayed; "
         f"{_many(repaired.records, 'source record')} read again, {repaired.dropped:,} dropped where they had been seen"
     )
-    return text + (f"; {_many(repaired.aside, 'file')} moved to aside/" if repaired.aside else "")
+    return text + (f"; {_many(repaired.quarantined, 'file')} moved to quarantine/" if repaired.quarantined else "")
 
 
 def repaired_json(plan: Plan[NativePlan], repaired: Repaired) -> dict[str, Any]:
     """`abs.restore`, of a repair."""
     return {
         "schema": "abs.restore",
-        "version": "1.1",
+        "version": FORMAT_VERSION,
         "store": repaired.store,
         "epoch": repaired.epoch,
         "parent": repaired.parent,
         "tasks": repaired.tasks,
         "state_rows": repaired.state_rows,
-        "replayed": sum(log.records or 0 for log in plan.body.replay_logs) if repaired.again else 0,
+        "replayed": sum(log.records or 0 for log in plan.body.replay_logs) if repaired.rerun else 0,
         "elapsed": round(repaired.elapsed, 3),
         "finished": repaired.finished,
         "policy": repaired.policy,
         "repeats": [],
         "repair": {
             "base_epoch": repaired.base,
-            "again": repaired.again,
+            "rerun": repaired.rerun,
             "adopted": repaired.adopted,
             "dropped": repaired.dropped,
             "source_records": repaired.records,
-            "aside": repaired.aside,
+            "quarantined": repaired.quarantined,
         },
     }
 
@@ -125,7 +127,7 @@ def restored_json(restored: NativeRestored) -> dict[str, Any]:
     """`abs.restore`."""
     return {
         "schema": "abs.restore",
-        "version": "1.1",
+        "version": FORMAT_VERSION,
         "store": restored.store,
         "epoch": restored.epoch,
         "parent": restored.parent,
@@ -167,13 +169,13 @@ def _restart(plan: NativePlan, width: int, rows: int) -> list[str]:
     heading = f"{verb}: {tasks:,} of {tasks + plan.untouched:,} tasks"
     if not plan.restart:
         return ["Nothing has to run: every part is there"]
-    reasons = {row.why for row in plan.restart}
+    reasons = {row.reason for row in plan.restart}
     if len(reasons) == 1:
         return [
             *_wrapped(heading + ", ", _clean(reasons.pop()), width, indent=2),
             *_table([(_tasks(row.operator, row.subtasks),) for row in plan.restart], width, rows),
         ]
-    table = [(_tasks(row.operator, row.subtasks), row.why) for row in plan.restart]
+    table = [(_tasks(row.operator, row.subtasks), row.reason) for row in plan.restart]
     return [*_wrapped("", heading, width, indent=2), *_table(table, width, rows)]
 
 

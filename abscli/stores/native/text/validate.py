@@ -13,19 +13,25 @@ BOOKS = (layout.STORE, f"{layout.ATTEMPTS}/", f"{layout.RECOVERIES}/", "topologi
 
 
 def next_command(
-    code: Code, epoch: EpochReport | None, report: StoreReport, store: str, path: str | None = None
-) -> str:
-    """What to type about a finding, to be copied as it is. path: that the first finding of the code is about."""
-    name = shlex.quote(store)
-    if code in (Code.UNREFERENCED_FILE, Code.UPLOAD_LEFT, Code.TRANSACTION_LEFT):
+    code: Code, epoch: EpochReport | None, report: StoreReport, store: str, path: str | None = None,
+    *, job: str | None = None,
+) -> str:  # fmt: skip
+    """Return the command to type about a finding.
+
+    path: that the first finding of the code is about; job: the job file, JOB in the command where none was named.
+    """
+    name, file = shlex.quote(store), "JOB" if job is None else shlex.quote(job)
+    if code is Code.UNREFERENCED_FILE:
         return f"abs gc {name}"
+    if code in (Code.UPLOAD_LEFT, Code.TRANSACTION_LEFT):
+        return f"abs gc {name} --job {file}"
     if code in (Code.SINK_PART_UNNAMED, Code.SINK_PART_WAITING):
-        return f"abs run JOB --store {name} --resume"
+        return f"abs run {file} --store {name} --resume"
     if epoch is not None and epoch.verdict is Status.IN_PROGRESS:
         return f"abs inspect {name} --watch"
     newest = report.latest_restorable
     if code is Code.SINK_PART_MISSING and newest is None:
-        return f"abs run JOB --store {name} --from-epoch 0"  # the store is whole: it is the output that is not
+        return f"abs run {file} --store {name} --from-epoch 0"  # the store is whole: it is the output that is not
     if newest is None or (path is not None and path.startswith(BOOKS)):
-        return f"abs rebuild {name} --job JOB"
+        return f"abs rebuild {name} --job {file}"
     return f"abs plan-recovery {name}@{newest} --out plan.json"

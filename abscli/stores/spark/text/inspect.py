@@ -77,7 +77,7 @@ def ddl(schema: str) -> str:
     """A Spark type, written as JSON, as `(word string, n bigint)`; what cannot be read stays as it is."""
     try:
         return _type(json.loads(schema))
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return schema
 
 

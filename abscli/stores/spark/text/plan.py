@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from abscli.stores.recovery import restore_command
 from abscli.stores.spark.restore import SparkRestored
 from abscli.text.columns import columns, number, size, some, wrapped
 from formats.plan import Plan
@@ -16,6 +17,7 @@ from formats.spark.logs.offsets import NAMED_SOURCES
 from formats.spark.logs.places import VERSIONS
 from formats.spark.logs.sink_log import FOLDER
 from formats.spark.plan import SetPosition, SinkPlan, SparkPlan
+from formats.version import FORMAT_VERSION
 
 SKIPPED = 10
 """Newer batches that are shown; json has them all."""
@@ -56,10 +58,10 @@ def _skipped(plan: Plan[SparkPlan], width: int) -> list[str]:
 
 def sink(plan: Plan[SparkPlan]) -> list[str]:
     """What the sink will see again, a sentence each."""
-    if not plan.body.again:
+    if not plan.body.replayed:
         return [f"Nothing: batch {plan.body.batch} is the newest, and none was in flight."]
-    done = [one.batch for one in plan.body.again if one.committed]
-    flight = [one.batch for one in plan.body.again if not one.committed]
+    done = [one.batch for one in plan.body.replayed if one.committed]
+    flight = [one.batch for one in plan.body.replayed if not one.committed]
     sentences = []
     if done:
         sentences.append(f"{_batches(done)} ran to the end: the sink has them, and gets the same input again.")
@@ -67,19 +69,19 @@ def sink(plan: Plan[SparkPlan]) -> list[str]:
         were = "was" if len(flight) == 1 else "were"
         sentences.append(f"{_batches(flight)} {were} in flight: the sink may have all, a part or nothing of it, and "
                          "gets it again.")  # fmt: skip
-    if plan.body.next_as_before:
-        rest = " Later ones may be cut differently." if len(plan.body.again) > 1 else ""
+    if plan.body.next_batch_unchanged:
+        rest = " Later ones may be cut differently." if len(plan.body.replayed) > 1 else ""
         sentences.append(f"Batch {plan.body.batch + 1} runs with exactly the input that it had.{rest}")
     else:
         sentences.append("Batches have the same numbers but may be cut differently: more or less input in each.")
-    risky = len(plan.body.again) - plan.body.next_as_before
+    risky = len(plan.body.replayed) - plan.body.next_batch_unchanged
     if plan.body.sink is not None:
         sentences += _sink_log(plan.body.sink, plan.body.batch)
     elif risky:
         sentences.append(
             f"A sink that skips batch numbers it has seen (Spark's file sink by _spark_metadata, Delta) has to forget "
-            f"those above {plan.body.batch + plan.body.next_as_before} first, or it loses rows (of a file sink --sink "
-            "OUTPUT takes care); one that overwrites by key comes out right; one that appends has rows twice."
+            f"those above {plan.body.batch + plan.body.next_batch_unchanged} first, or it loses rows (of a file sink "
+            "--sink OUTPUT takes care); one that overwrites by key comes out right; one that appends has rows twice."
         )
     return sentences
 
@@ -118,18 +120,18 @@ def _files(plan: Plan[SparkPlan], width: int) -> list[str]:
     rows = [("copied", number(len(kept)), size(sum(kept)), f"{size(plan.body.state_bytes)} of it state")]
     if plan.body.write:
         rows.append(("written anew", number(len(plan.body.write)), "", "see below"))
-    rows += [("left behind", number(left.files), size(left.bytes), left.why) for left in plan.body.left]
+    rows += [("left behind", number(left.files), size(left.bytes), left.reason) for left in plan.body.excluded]
     return columns(("FILES ARE", "FILES", "BYTES", ""), rows, "lrrl", width)
 
 
 def _put_back(plan: Plan[SparkPlan], width: int) -> list[str]:
     """Files that lie elsewhere, by folder and reason."""
     groups: dict[tuple[str, str, str], list[str]] = {}
-    for file in plan.body.put_back:
+    for file in plan.body.restored_files:
         if file.path.startswith(f"{layout.SOURCES}/"):
             continue  # told by the names
         (place, name), own = posixpath.split(file.path), posixpath.dirname(file.source)
-        groups.setdefault((own, place, file.why), []).append(name)
+        groups.setdefault((own, place, file.reason), []).append(name)
     lines: list[str] = []
     for (own, place, why), names in groups.items():
         lines += wrapped(f"{some(sorted(names), 6)}: {why}", width, "    ", f"  {own} -> {place}: ")
@@ -138,8 +140,8 @@ def _put_back(plan: Plan[SparkPlan], width: int) -> list[str]:
 
 def _written(plan: Plan[SparkPlan], width: int) -> list[str]:
     lines: list[str] = []
-    entries = [(f"{FOLDER}/{file.path}", file.why) for file in plan.body.sink.write] if plan.body.sink else []
-    for path, why in [*((file.path, file.why) for file in plan.body.write), *entries]:
+    entries = [(f"{FOLDER}/{file.path}", file.reason) for file in plan.body.sink.write] if plan.body.sink else []
+    for path, why in [*((file.path, file.reason) for file in plan.body.write), *entries]:
         lines += wrapped(why, width, "    ", f"  {path}: ")
     return ["Written anew", *lines] if lines else []
 
@@ -150,7 +152,7 @@ def _inputs(plan: Plan[SparkPlan], width: int) -> list[str]:
         lines += wrapped(f"{move.old} -> {move.new}", width, "    ", "  moved: ")
     for place in plan.body.inputs:
         covered = any(f"{place.folder}/".startswith(f"{move.old}/") for move in plan.body.moved)
-        if place.here is False and not covered:
+        if place.exists is False and not covered:
             doubt = f"source {place.source} has read {place.files} files there: if they have moved, --path-map OLD=NEW"
             lines += wrapped(doubt, width, "    ", f"  not there: {place.folder}: ")
     return ["Inputs", *lines] if lines else []
@@ -181,16 +183,16 @@ def _versions(low: int, high: int) -> str:
 
 def _undone(plan: Plan[SparkPlan], width: int) -> list[str]:
     lines: list[str] = []
-    for one in plan.body.undone:
+    for one in plan.body.reverted_repartitions:
         what = f"it had repartitioned state from {one.before} to {one.after} partitions, and the copy is without it"
         lines += wrapped(what, width, "    ", f"  batch {one.batch}: ")
     return ["Repartitions that are undone", *lines] if lines else []
 
 
 def _names(plan: Plan[SparkPlan], width: int) -> list[str]:
-    if not plan.body.names:
+    if not plan.body.renamed_sources:
         return []
-    lines = [f"  source {one.source} is called {one.name}" for one in plan.body.names]
+    lines = [f"  source {one.source} is called {one.name}" for one in plan.body.renamed_sources]
     means = (
         "the query has to give each source its name, with name(), and to set "
         f"{NAMED_SOURCES} to true (Spark 4.2 on); then sources may be added, left out, or named in another order. One "
@@ -202,16 +204,15 @@ def _names(plan: Plan[SparkPlan], width: int) -> list[str]:
 
 def _next(plan: Plan[SparkPlan], plan_file: str | None, width: int) -> list[str]:
     sink = " --sink-to NEW_LOG" if plan.body.sink is not None else ""
-    name = shlex.quote(plan_file) if plan_file else "PLAN"
     lead = "" if plan_file else "with --out PLAN: "
-    return [f"next: {lead}abs restore {name} --to NEW_CHECKPOINT{sink}"]
+    return [f"Next: {lead}{restore_command(plan, plan_file or 'PLAN')} --to NEW_CHECKPOINT{sink}"]
 
 
 def restored_json(plan: Plan[SparkPlan], done: SparkRestored) -> dict[str, Any]:
     """`abs.spark-restore`. findings: of the checks on the copy, none of which takes anything from its batch."""
     return {
         "schema": "abs.spark-restore",
-        "version": "1.0",
+        "version": FORMAT_VERSION,
         "store": plan.store,
         "to": done.to,
         "sink_to": done.sink_to,
@@ -221,7 +222,7 @@ def restored_json(plan: Plan[SparkPlan], done: SparkRestored) -> dict[str, Any]:
         "bytes": done.bytes,
         "written": len(plan.body.write),
         "findings": len(done.report.all_findings),
-        "again": [msgspec.to_builtins(one) for one in plan.body.again],
+        "replayed": [msgspec.to_builtins(one) for one in plan.body.replayed],
         "sink": sink(plan),
         "elapsed": round(done.elapsed, 3),
     }
@@ -239,5 +240,5 @@ def restored_text(plan: Plan[SparkPlan], done: SparkRestored, *, width: int = 80
         lines += ["", "first: put the log of the sink in its place"]
         for source, target in ((log, f"{log}.before-{plan.created[:19].replace(':', '')}"), (done.sink_to, log)):
             lines.append(f"  mv {shlex.quote(source)} {shlex.quote(target)}")
-    lines += ["", *wrapped(f"next: start the query with checkpointLocation {done.to}", width, "  ", "")]
+    lines += ["", *wrapped(f"Next: start the query with checkpointLocation {done.to}", width, "  ", "")]
     return "\n".join(lines) + "\n"

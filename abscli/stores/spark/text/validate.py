@@ -11,7 +11,7 @@ from formats.view import Status
 MEANING = {
     Code.MISSING_FILE: "Spark does not start from a batch that needs it",
     Code.ROW_MISMATCH: "what it holds is not what was written: Spark may read other values without an error",
-    Code.MISPLACED_KEY: "keys lie where Spark does not look for them: it goes on with other results, without an error",
+    Code.MISPLACED_KEY: "Spark does not look for keys there: the query goes on with other results, without an error",
     Code.MANIFEST_UNREADABLE: "what the batch was to read, or that it is done, is not known",
     Code.POSITION_REGRESSED: "the source went back: its input is in the state twice",
 }

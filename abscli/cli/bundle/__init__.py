@@ -1,0 +1,1 @@
+"""`abs` as one file: `make reader` builds it, `bootstrap` starts it."""

@@ -1,0 +1,102 @@
+"""Missing rows of a target: rows that it must have, and that no kept manifest names.
+
+A target misses rows if it was restored from a backup that is older than the kept epochs, or if somebody emptied it.
+Each manifest records what every target must have (`formats.native.committed`), so the older manifests are not needed.
+Deliveries arrive in the order of the history: a target that has one delivery has all earlier ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from abscli.engine.errors import EngineStopped
+from abscli.engine.sinks.promises import Promises
+from abscli.planner.lineage import is_on, maker
+from formats.errors import Damaged
+from formats.ids import EpochId
+from formats.native.facts import CommittedFacts
+from formats.native.sink import Stretch
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """The missing rows of a target.
+
+    above: the newest epoch of the history whose rows the target has; 0 for none.
+    upto: the newest epoch with missing rows.
+    rows: an upper bound of their number.
+    """
+
+    above: int
+    upto: int
+    rows: int
+
+    def __str__(self) -> str:
+        return f"up to {self.rows} rows of epochs {self.above + 1} to {self.upto}, which the store no longer has"
+
+
+def records_of(
+    promises: Promises, parent: int, operator: str, is_own: Callable[[str], bool]
+) -> dict[int, CommittedFacts]:
+    """Return the records of one target in the manifests of a history, by epoch.
+
+    parent: the newest epoch of the history.
+    operator: the sink's id in that epoch.
+    is_own: tells whether a name in a manifest is a name of the target.
+    """
+    records = {}
+    epoch = parent
+    while epoch in promises.committed:
+        own = [one for one in promises.committed[epoch] if one.operator == operator and is_own(one.target)]
+        if own:
+            records[epoch] = max(own, key=lambda one: one.epoch)
+        operator = promises.origins.get(epoch, {}).get(operator, operator)
+        epoch = promises.parents[epoch]
+    return records
+
+
+def find_gap(
+    records: Mapping[int, CommittedFacts],
+    newest: int,
+    oldest_due: int | None,
+    line: Sequence[Stretch],
+    shown: Sequence[EpochId],
+    has: Callable[[EpochId], bool],
+) -> Gap | None:
+    """Find rows that a target must have, does not have, and that the store cannot deliver.
+
+    records: of the target, see `records_of`.
+    newest: the epoch from which the job resumes.
+    oldest_due: the oldest manifest with a pending delivery; None if no delivery is pending.
+    line: the history of `newest`.
+    shown: the commit markers of the target.
+    has: asks the target for one epoch; called only if `shown` does not answer the question.
+    """
+    record = records.get(newest if oldest_due is None else oldest_due)
+    if record is None:
+        return None
+    upto = record.epoch if oldest_due is None else record.previous
+    attempt_id = maker(line, upto)
+    above = max((epoch.number for epoch in shown if is_on(line, epoch)), default=0)
+    if upto <= above or attempt_id is None or has(EpochId(attempt_id, upto)):
+        return None
+    return Gap(above, upto, record.rows)
+
+
+def lost_meanwhile(operator: str, title: str, epoch: EpochId) -> EngineStopped:
+    """Return the error for a target that lost committed rows while the job ran."""
+    return EngineStopped(
+        f"sink {operator}: {title} had the rows of epoch {epoch.number}, and has lost them while the job ran",
+        hint="if its server was replaced by an older copy, restore the newer one; `abs run --resume` then delivers the "
+        "rows that the store still has, and reports the missing ones",
+    )
+
+
+def rows_missing(operator: str, title: str, gap: Gap) -> Damaged:
+    """Return the error for a target with missing rows."""
+    return Damaged(
+        f"sink {operator}: {title} lacks {gap}",
+        path=title,
+        hint="restore a newer backup of the target; or resume without the rows with --accept-missing-parts",
+    )

@@ -1,0 +1,27 @@
+"""The meaning of findings in Flink checkpoints, and the command to type about them."""
+
+from __future__ import annotations
+
+import shlex
+
+from abscli.report.findings import HARMLESS, Code, EpochReport, StoreReport
+from abscli.text.validate import look_at
+
+MEANING = {
+    Code.MISSING_FILE: "Flink does not start from a checkpoint that needs this file. If another checkpoint or "
+    "savepoint has a copy, name its directory with --search",
+}
+"""Meanings of findings where they differ from those of other systems."""
+
+
+def next_command(
+    code: Code, epoch: EpochReport | None, report: StoreReport, store: str, path: str | None = None
+) -> str:
+    """Return the command to type about a finding, ready to be copied."""
+    if code in HARMLESS:
+        return look_at(code, epoch, report, store)
+    if report.latest_restorable is not None:
+        return f"abs plan-recovery {shlex.quote(store)}@{report.latest_restorable} --out plan.json"
+    if code is Code.MISSING_FILE:
+        return f"abs plan-recovery {shlex.quote(store)} --search DIR --out plan.json"
+    return look_at(code, epoch, report, store)

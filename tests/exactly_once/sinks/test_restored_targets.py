@@ -1,0 +1,327 @@
+"""A target that is put back from a backup, older than what the store keeps: refused with what is missing, and called
+incomplete by `validate`. Where the rows are given up on purpose, all others are there once."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from abscli.engine.errors import EngineStopped, UsageError
+from abscli.engine.job import JobOptions
+from abscli.engine.sinks.delivered.deliveries import Deliveries
+from abscli.engine.sinks.staged.contract import Delivery, StagedPart
+from abscli.engine.sinks.staged.delta import DeltaSink
+from abscli.report.findings import Code, SinkVerdict
+from abscli.stores.native.plan import plan_recovery
+from abscli.stores.native.restore import restore
+from formats.errors import Damaged, StalePlan
+from formats.ids import EpochId
+from formats.native.facts import SinkFile
+from formats.native.plan import NativePlan
+from formats.native.transactions import Transaction
+from formats.plan import Plan
+from formats.storage import MemoryStorage
+from tests.support.jobs.lines import Gate, Lines, make_table, write_lines
+from tests.support.postgres import Postgres, execute
+
+SERVED = ("postgres", "upsert")
+"""Sinks that need a server."""
+FOLDERS = {"delta": "out", "iceberg": "lake"}
+BOOKS = ("abs_epochs", "abs_writers")
+
+
+@pytest.fixture(
+    params=[pytest.param(type, marks=pytest.mark.integration) if type in SERVED else type
+            for type in (*FOLDERS, *SERVED)]
+)  # fmt: skip
+def lines(tmp_path: Path, gate: Gate, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Lines:
+    type, out = request.param, "out"
+    write_lines(tmp_path, 12)
+    if type in SERVED:
+        server: Postgres = request.getfixturevalue("postgres_server")
+        monkeypatch.setenv("LINES_DATABASE", server.url)
+        out = f"restored_{type}_{uuid.uuid4().hex[:8]}"
+        make_table(server.url, out, type)
+    return Lines(tmp_path, gate, out, type)
+
+
+def back_up(lines: Lines) -> Callable[[], None]:
+    """Back the target up as it is now; return what puts that back."""
+    if lines.type in FOLDERS:
+        place, kept = lines.folder / FOLDERS[lines.type], lines.folder / "backup"
+        shutil.copytree(place, kept)
+
+        def put_back() -> None:
+            shutil.rmtree(place)
+            shutil.copytree(kept, place)
+
+        return put_back
+    import os
+
+    url = os.environ["LINES_DATABASE"]
+    tables = (lines.out, *([f"{lines.out}_written"] if lines.type == "upsert" else []), *BOOKS)
+    execute(url, *(f"drop table if exists {name}_kept" for name in tables))
+    execute(url, *(f"create table {name}_kept as select * from {name}" for name in tables))
+
+    def load() -> None:
+        execute(  # without locks on whole tables, which a job that runs holds as well
+            url, "set session_replication_role = replica", *(f"delete from {name}" for name in tables),
+            *(f"insert into {name} select * from {name}_kept" for name in tables),
+        )  # fmt: skip
+
+    return load
+
+
+def verdict(lines: Lines) -> SinkVerdict:
+    (sink,) = lines.validated().sinks
+    return sink.verdict
+
+
+def check_given_up(lines: Lines, lost: set[str], keep: int) -> None:
+    """Go on without the rows: they alone are missing, and the job goes on from there as any other."""
+    lines.resume(keep=keep, accept_missing=True)
+    assert {line for line, n in lines.wrong().items() if n == -1} == lost
+    assert set(lines.wrong()) == lost
+    lines.resume(keep=keep, accept_missing=True)
+    assert set(lines.wrong()) == lost
+
+
+@pytest.mark.parametrize("keep", [1, 3])
+def test_a_target_from_a_backup_older_than_the_kept_epochs_is_refused(lines: Lines, keep: int) -> None:
+    lines.run(epochs=3, keep=keep)
+    put_back, before = back_up(lines), lines.shown()
+    lines.resume(epochs=6, keep=keep)
+    assert verdict(lines) is SinkVerdict.EXACT
+    newer = lines.shown()
+    put_back()
+    assert lines.shown() == before
+    with pytest.raises(Damaged, match=r"which the store no longer has|rows are gone"):
+        lines.resume(keep=keep)
+    assert lines.shown() == before
+    assert verdict(lines) is SinkVerdict.INCOMPLETE
+    kept = set()
+    if lines.type != "postgres":  # whose transactions ended when they were committed: the rows are nowhere else
+        lines.resume(keep=keep, epochs=1, accept_missing=True)
+        kept = lines.shown().keys() & newer.keys() - before.keys()
+    check_given_up(lines, set(newer) - set(before) - kept, keep)
+
+
+def test_a_target_from_a_backup_is_refused_when_no_kept_epoch_names_rows(lines: Lines) -> None:
+    lines.run(epochs=3, keep=1)
+    put_back, before = back_up(lines), lines.shown()
+    lines.resume(keep=1)
+    newer = lines.shown()
+    for _ in range(3):
+        lines.resume(keep=1)
+    assert not any(part.sink for epoch in lines.complete() for part in lines.store().parts(epoch))
+    assert verdict(lines) is SinkVerdict.EXACT
+    put_back()
+    with pytest.raises(Damaged, match=r"lacks up to \d+ rows of epochs \d+ to \d+, which the store no longer has"):
+        lines.resume(keep=1)
+    report = lines.validated()
+    assert [sink.verdict for sink in report.sinks] == [SinkVerdict.INCOMPLETE]
+    assert Code.SINK_PART_MISSING in {finding.code for epoch in report.epochs for finding in epoch.findings}
+    check_given_up(lines, set(newer) - set(before), keep=1)
+
+
+def test_a_target_that_becomes_an_older_copy_while_the_job_runs_ends_it(lines: Lines) -> None:
+    """As by a failover to a replica that lags behind."""
+    put_back: list[Callable[[], None]] = []
+
+    def replace_server(epochs: int) -> None:
+        if epochs == 3:
+            put_back.append(back_up(lines))
+        if epochs == 7:
+            put_back[0]()
+
+    with pytest.raises(EngineStopped, match=r"and has lost them while the job ran|cannot be read"):
+        lines.run(at=replace_server)
+    due = Counter(line for file in (lines.folder / "in").iterdir() for line in file.read_text().splitlines())
+    assert lines.shown() < due
+    if lines.type == "postgres":
+        with pytest.raises(Damaged, match="rows are gone"):
+            lines.resume()
+        return
+    lines.resume()  # the store has kept all that was staged
+    assert lines.wrong() == {}
+
+
+def test_a_target_that_has_all_stays_exact_however_few_epochs_are_kept(lines: Lines) -> None:
+    lines.run(epochs=2, keep=1)
+    for epochs in (1, 2, 1):
+        lines.resume(epochs=epochs, keep=1)
+        assert verdict(lines) is SinkVerdict.EXACT
+    lines.resume(keep=1)
+    lines.resume(keep=1)
+    assert lines.wrong() == {}
+    assert verdict(lines) is SinkVerdict.EXACT
+
+
+def restore_version(folder: Path, version: int) -> None:
+    """What `RESTORE TABLE ... TO VERSION AS OF` does."""
+    from deltalake import DeltaTable
+
+    DeltaTable(str(folder / "out")).restore(version)
+
+
+@pytest.fixture
+def lake(tmp_path: Path, gate: Gate) -> Lines:
+    write_lines(tmp_path, 12)
+    return Lines(tmp_path, gate, "out", "delta")
+
+
+def test_a_delta_table_that_was_set_back_between_two_runs_is_refused(lake: Lines) -> None:
+    from deltalake import DeltaTable
+
+    lake.run(epochs=3)
+    version = DeltaTable(str(lake.folder / "out")).version()
+    lake.resume(epochs=3)
+    restore_version(lake.folder, version)
+    before = lake.shown()
+    with pytest.raises(UsageError, match="was rolled back to version"):
+        lake.resume()
+    assert lake.shown() == before
+    lake.resume(take_ownership=True)
+    lost = {line for line, n in lake.wrong().items() if n == -1}
+    assert lost == set(lake.wrong())
+    assert not lost & before.keys()
+    lake.resume()
+
+
+def test_a_delta_table_that_is_set_back_while_the_job_runs_ends_it(lake: Lines) -> None:
+    def set_back(epochs: int) -> None:
+        if epochs == 5:
+            restore_version(lake.folder, 2)
+
+    with pytest.raises(EngineStopped, match=r"was rolled back to version 2 .* while the job ran"):
+        lake.run(at=set_back)
+    with pytest.raises(UsageError, match="was rolled back to version"):
+        lake.resume()
+
+
+def test_a_restore_that_takes_no_row_of_the_sink_is_none_of_its_business(lake: Lines) -> None:
+    """One of before the sink's first commit, and one that undoes somebody else's."""
+    from deltalake import DeltaTable, write_deltalake
+
+    place = str(lake.folder / "out")
+    for _ in range(2):
+        write_deltalake(place, pa.table({"line": ["somebody else's"]}), mode="append")
+    DeltaTable(place).restore(0)
+    lake.run(epochs=3)
+    own = DeltaTable(place).version()
+    write_deltalake(place, pa.table({"line": ["a mistake"]}), mode="append")
+    DeltaTable(place).restore(own)
+    lake.resume(epochs=2)
+    lake.resume()
+    assert set(lake.wrong()) == {"somebody else's"}
+
+
+def test_a_delta_table_that_is_set_back_before_the_first_delivery_ends_the_job(
+    lake: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.run(epochs=4)
+    plain = DeltaSink.take
+
+    def take(sink: DeltaSink, *arguments: Any) -> None:
+        plain(sink, *arguments)
+        restore_version(lake.folder, 2)
+
+    monkeypatch.setattr(DeltaSink, "take", take)
+    with pytest.raises(EngineStopped, match=r"was rolled back to version 2 .* while the job ran"):
+        lake.resume()
+
+
+class Marked:
+    """A target whose marks are of the epochs for which parts were cut, as those of a table with `mode: upsert`."""
+
+    operator, title, remembers = "out", "a table", True
+
+    def __init__(self) -> None:
+        self.marks: set[EpochId] = set()
+
+    def apply(self, delivery: Delivery) -> None:
+        self.marks |= {part.id.made_for for part in delivery.parts}
+
+    def identity(self) -> None:
+        return None
+
+    def has(self, epoch: EpochId) -> bool:
+        return any(mark.attempt_id == epoch.attempt_id and mark.number >= epoch.number for mark in self.marks)
+
+
+def test_rows_of_an_epoch_that_was_given_up_are_not_taken_for_lost() -> None:
+    """The next manifest, of epoch 6, names the part of epoch 5 and no other; then come rows of epoch 7."""
+    deliveries, target = Deliveries([], "copied", "", take_ownership=False, accept_missing=False), Marked()
+    for manifest, cut in ((6, 5), (7, 7)):
+        file = SinkFile("a table", f"part-00000-{cut:010d}.csv", 1, 1, "0" * 64, staged="rows")
+        part = StagedPart(Transaction("a" * 32, cut, 0, "out"), file)
+        deliveries._write(target, Delivery(EpochId("a" * 32, manifest), (part,), MemoryStorage()))  # type: ignore[arg-type]
+    assert {mark.number for mark in target.marks} == {5, 7}
+    target.marks.clear()
+    with pytest.raises(EngineStopped, match="had the rows of epoch 7, and has lost them"):
+        deliveries._write(target, Delivery(EpochId("a" * 32, 8), (part,), MemoryStorage()))  # type: ignore[arg-type]
+
+
+def test_a_table_whose_owner_cleans_up_is_exact(lake: Lines) -> None:
+    """Compaction, deleted files, and a log whose old commits are gone take no mark away."""
+    from deltalake import DeltaTable
+
+    lake.run(epochs=4, keep=1)
+    table = DeltaTable(str(lake.folder / "out"))
+    table.optimize.compact()
+    table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    table.create_checkpoint()
+    for commit in sorted((lake.folder / "out" / "_delta_log").glob("*.json"))[:-1]:
+        commit.unlink()
+    assert verdict(lake) is SinkVerdict.EXACT
+    lake.resume(epochs=1, keep=1)
+    lake.resume(keep=1)
+    assert lake.wrong() == {}
+
+
+def test_a_table_from_which_its_owner_deletes_rows_is_exact(lake: Lines) -> None:
+    from deltalake import DeltaTable
+
+    lake.run(epochs=4, keep=1)
+    DeltaTable(str(lake.folder / "out")).delete("line like 'line 0 %'")
+    assert verdict(lake) is SinkVerdict.EXACT
+    lake.resume(keep=1)
+    assert {line for line, n in lake.wrong().items() if not line.startswith("line 0 ")} == set()
+
+
+def test_a_plan_that_was_made_while_the_job_ran_is_stale_when_that_has_gone_on(lake: Lines) -> None:
+    plans: list[Plan[NativePlan]] = []
+
+    def plan(epochs: int) -> None:
+        if epochs == 3:
+            made = plan_recovery(lake.store())
+            assert isinstance(made, Plan)
+            plans.append(made)
+
+    lake.run(epochs=8, at=plan)
+    with pytest.raises(StalePlan, match=r"the job has gone on since: epoch \d+ is complete, the plan knows up to \d+"):
+        restore(plans[0], lake.job().topology, options(lake))
+
+
+def test_a_restore_in_place_behind_committed_rows_is_refused_or_leaves_them(lake: Lines) -> None:
+    lake.run(epochs=5)
+    before = lake.shown()
+    plan = plan_recovery(lake.store(), epoch=lake.complete()[1])
+    assert isinstance(plan, Plan)
+    with pytest.raises(UsageError, match="not part of the history being resumed"):
+        restore(plan, lake.job().topology, options(lake))
+    assert lake.shown() == before
+    restore(plan, lake.job().topology, replace(options(lake), take_ownership=True))
+    assert lake.shown() >= before
+
+
+def options(lines: Lines) -> JobOptions:
+    return JobOptions(str(lines.folder), "job.yaml", engine="inline", workers=2, until="drained", interval=0.01)

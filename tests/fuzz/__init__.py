@@ -1,0 +1,1 @@
+"""Run the commands that only read on damaged stores, job files, plans and configuration files."""
