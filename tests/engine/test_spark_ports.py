@@ -35,6 +35,7 @@ from pyspark import SparkConf, SparkContext
 from abscli.engine.drivers.java import use_java
 use_java()
 conf = SparkConf().setMaster("local[2]").set("spark.ui.enabled", "false").set("spark.driver.host", "127.0.0.1")
+conf.set("spark.cleaner.referenceTracking", "false")  # else a collection of garbage removes what the client asks for
 context = SparkContext(conf=conf.set("spark.driver.bindAddress", "127.0.0.1"))
 token = "9f3a1c7be2d4"
 assert context.parallelize([1, 2], 2).map(lambda number: (number, token)).count() == 2
