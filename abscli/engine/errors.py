@@ -34,6 +34,10 @@ class EngineStopped(EngineError):
     exit_code = 6
 
 
+class Overtaken(EngineStopped):
+    """Another attempt has the store or a sink now."""
+
+
 @dataclass(frozen=True, slots=True)
 class RaisedAt:
     """Where a user's function raised: there a second time means that it will every time.

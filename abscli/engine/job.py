@@ -21,7 +21,7 @@ from abscli.engine.channels.door import is_loopback
 from abscli.engine.channels.messages import JobSpec, Patience
 from abscli.engine.coordinator import Progress, Service
 from abscli.engine.drivers.inline import InlineWorkers
-from abscli.engine.errors import EngineStopped, UsageError
+from abscli.engine.errors import EngineStopped, Overtaken, UsageError
 from abscli.engine.functions import refuse_in_imports
 from abscli.engine.generations.generation import publish
 from abscli.engine.generations.rescaling import JobSinks
@@ -37,7 +37,7 @@ from abscli.engine.telemetry.tracing import TraceFile, check_trace
 from abscli.protocol.coordinator import Coordinator, Until
 from abscli.protocol.policy import Policy
 from abscli.protocol.trace import TracedCoordinator
-from formats.errors import StoreInUse
+from formats.errors import FormatError, StoreInUse
 from formats.job.changes import NO_CHANGES, Changes
 from formats.job.expand import task_ids
 from formats.job.model import Kind, Topology
@@ -390,7 +390,12 @@ def _attempt(
     on_service(service)
     on_news(Begun(topology, Policy(attempt.policy)))
     launcher.prepare(spec)
-    service.serve(launcher)
+    try:
+        service.serve(launcher)
+    except EngineStopped as error:
+        if (overtaken := _overtaken(error, journal, outputs)) is not None:
+            raise overtaken from error
+        raise
     outputs.note_published(journal.store, coordinator.last_complete)
     if isinstance(coordinator, TracedCoordinator):
         coordinator.leave()
@@ -435,6 +440,16 @@ def _check_addresses(options: JobOptions) -> None:
     for name, value in given.items():
         if value is not None and (options.engine == "inline" or re.match(r"local(\[|$)", options.master)):
             raise UsageError(f"{name} means something with a --master on other hosts only")
+
+
+def _overtaken(error: EngineStopped, journal: Journal, outputs: Outputs) -> Overtaken | None:
+    """Another attempt has the store or a sink now: a file that a worker then misses is a consequence of that."""
+    if isinstance(error, Overtaken) or error.exit_code != EngineStopped.exit_code:
+        return None  # it says so itself, or a signal stopped it
+    try:
+        return journal.overtaken() or outputs.overtaken()
+    except (FormatError, OSError):
+        return None  # the store or the sink cannot be asked: the error stands as it is
 
 
 def _is_secure(launcher: Launcher, options: JobOptions) -> bool:

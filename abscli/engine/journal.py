@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from abscli.engine.errors import EngineStopped
+from abscli.engine.errors import Overtaken
 from abscli.engine.losses.decisions import Recovery, texts
 from abscli.engine.telemetry.news import EpochDone
 from abscli.planner.retention import Kept, expired
@@ -19,7 +19,7 @@ from formats.job.expand import task_ids
 from formats.job.model import Topology
 from formats.native import layout
 from formats.native.committed import committed_at
-from formats.native.facts import AttemptFacts, PartFacts, RecoveryFacts, ReplayFacts, TriggerFacts, header
+from formats.native.facts import AttemptFacts, FenceFacts, PartFacts, RecoveryFacts, ReplayFacts, TriggerFacts, header
 from formats.native.remove import remove_epochs
 from formats.native.store import NativeStore, files_of
 from formats.native.writer import complete, put_aborted, put_recovery, put_tasks, put_trigger
@@ -113,7 +113,7 @@ class Journal:
 
         moved, removed: operators of its parent, in the first epoch of a generation.
 
-        EngineStopped if a later attempt has taken the store over; Damaged if something that was acked is gone.
+        Overtaken if a later attempt has taken the store over; Damaged if something that was acked is gone.
         """
         parts, acks = self._parts(epoch)
         files = _lain_in(parts)
@@ -201,7 +201,7 @@ class Journal:
         self._bases[epoch] = min(base, self._bases.get(epoch, base))
 
     def abort(self, epoch: int, reason: str) -> None:
-        """The epoch is given up; EngineStopped if a later attempt has taken the store over."""
+        """The epoch is given up; Overtaken if a later attempt has taken the store over."""
         self._open.pop(epoch, None)
         self._acked.pop(epoch, None)
         if epoch >= self._undecided:
@@ -221,17 +221,23 @@ class Journal:
             raise self._displaced(epoch) from None
         self._undecided = epoch + 1
 
-    def _lost(self, epoch: int, damage: Damaged) -> Damaged | EngineStopped:
+    def overtaken(self) -> Overtaken | None:
+        """A later attempt has taken the store over; None while it is ours."""
+        if self.store.outcome_kind(self._undecided) is not FenceFacts:
+            return None
+        return self._displaced(self._undecided)
+
+    def _lost(self, epoch: int, damage: Damaged) -> Damaged | Overtaken:
         """What is gone of an epoch of ours may have been removed by who took the store over."""
         return damage if self._storage.size(layout.outcome(epoch)) is None else self._displaced(epoch)
 
-    def _displaced(self, epoch: int) -> EngineStopped:
+    def _displaced(self, epoch: int) -> Overtaken:
         """Somebody else decided what became of an epoch of ours."""
         try:
             owner = f"attempt {self.store.fence(epoch).attempt} took the store over"
         except FormatError:
             owner = "another process has written its outcome"
-        return EngineStopped(
+        return Overtaken(
             f"epoch {epoch} of attempt {self._attempt.attempt} cannot end in {self._storage.root}: {owner}",
             hint=f"see `abs inspect {shlex.quote(self._storage.root)}`; nothing of this attempt's open epochs is shown",
         )

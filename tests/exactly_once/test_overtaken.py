@@ -131,6 +131,28 @@ def test_an_attempt_that_is_overtaken_between_two_steps_loses_and_shows_nothing(
         assert lines.wrong() == {}
 
 
+@pytest.mark.parametrize("other", ["a", "b"])
+def test_an_attempt_whose_worker_misses_a_file_that_the_next_attempt_removed_says_who_took_over(
+    lines: Lines, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    """With the same store it has lost that, with a copy of it the sink."""
+    lines.run(epochs=3)
+    shutil.copytree(lines.folder / "a", lines.folder / "b")
+    plain = Journal.begin
+
+    def overtaken(*_: object) -> None:
+        monkeypatch.setattr(Journal, "begin", plain)
+        for lock in (lines.folder / "a" / layout.LOCK, lines.folder / "out" / CLAIMS / "lock"):
+            lock.unlink()
+        lines.resume(other, epochs=2, take_ownership=True)
+        raise EngineStopped("worker 0: .staged/part-3: No such file or directory")
+
+    monkeypatch.setattr(Journal, "begin", overtaken)
+    with pytest.raises(EngineStopped, match="took the store over" if other == "a" else "taken over") as stopped:
+        lines.resume()
+    assert "No such file" in str(stopped.value.__cause__)
+
+
 def test_a_stale_owner_cannot_give_an_epoch_up_either(lines: Lines, tmp_path: Path) -> None:
     lines.run(epochs=2)
     attempt = lines.store().attempts()[0]

@@ -12,7 +12,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 
-from abscli.engine.errors import EngineStopped, UsageError
+from abscli.engine.errors import Overtaken, UsageError
 from abscli.engine.sinks.bucket_moves import BucketMoves
 from abscli.engine.sinks.delivered.deliveries import Deliveries, DeliveryExamined
 from abscli.engine.sinks.delivered.targets import folder_of_target
@@ -293,7 +293,7 @@ class Outputs:
     def reveal(self, parts: Sequence[PartFacts]) -> None:
         """The manifest that names these parts is written: they become visible.
 
-        Again is no harm. EngineStopped if another job has taken a sink over meanwhile; Damaged if a part is gone, or
+        Again is no harm. Overtaken if another job has taken a sink over meanwhile; Damaged if a part is gone, or
         another one stands under its name.
         """
         epoch = max((part.epoch for part in parts), default=0)
@@ -342,14 +342,21 @@ class Outputs:
                 if part.epoch.number <= epoch:
                     put_away_for_good(moves, part)
 
-    def _overtaken(self, operator: str, folder: Claims) -> EngineStopped:
+    def overtaken(self) -> Overtaken | None:
+        """Another attempt has taken a folder or a bucket over; None while all are ours."""
+        for operator, (folder, claim) in self._claims.items():
+            if not folder.is_newest(claim):
+                return self._overtaken(operator, folder)
+        return None
+
+    def _overtaken(self, operator: str, folder: Claims) -> Overtaken:
         other = folder.newest_claim()
         if other is None:
-            return EngineStopped(
+            return Overtaken(
                 f"sink {operator}: {folder.path} was emptied while the job ran: its claim is gone",
                 hint="put back what was there, if you can; `abs run --resume` says what can be done about the rest",
             )
-        return EngineStopped(
+        return Overtaken(
             f"sink {operator}: {folder.path} was taken over by attempt {other.attempt} on the store {other.store}",
             hint="go on with that store; what this one has staged stays there",
         )
