@@ -169,7 +169,7 @@ def _report(error: BaseException, args: list[str]) -> int:
         message = f"{path}: {message}"
     elif _mistakes(error):
         errors = message.count("\n") + 1
-        message = f"{path or 'input'} does not hold: {errors} error{'s'[: errors != 1]}\n{message}"
+        message = f"{path or 'input'} is invalid: {errors} error{'s'[: errors != 1]}\n{message}"
     first, *rest = (clean(line) for line in message.split("\n"))  # it may quote what a damaged file says
     output.say("\n".join([f"{bold}abs: error:{plain} {first}", *rest]))
     if not hint:

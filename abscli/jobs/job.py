@@ -379,7 +379,7 @@ class Job:
         try:
             return {"image/svg+xml": self._repr_svg_(), "text/plain": repr(self)}
         except BadFile as error:  # a job in the making is shown nevertheless
-            return {"text/plain": f"{self!r}, which does not hold yet:\n{error}"}
+            return {"text/plain": f"{self!r}, which is invalid so far:\n{error}"}
 
 
 def _connector(type: str, path: str, options: Mapping[str, object]) -> dict[str, Any]:

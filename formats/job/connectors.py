@@ -10,7 +10,7 @@ from formats.job.event_time import EVENT_TIME, duration
 from formats.job.expressions import BadExpression, parse_expression
 from formats.job.identifiers import clipped
 from formats.job.kafka import Start
-from formats.job.locations import BROKERS, CATALOG, GLOB, NAME, PLACE, check_options, is_refused
+from formats.job.locations import BROKERS, CATALOG, GLOB, NAME, PLACE, check_options
 from formats.job.model import Kind
 from formats.user_file import values as read
 from formats.user_file.mistakes import Mistakes
@@ -236,11 +236,11 @@ def connector(kind: Kind) -> Shape[dict[str, Any]]:
         options = types.get(values["type"])
         if options:
             options.read(node, label, mistakes, title=f"{label} {values['type']}")
-            fields = options.fields
-            refused = any(name in fields and is_refused(v, fields[name]) for name, (_, v) in node.pairs.items())
+            options.read(node, label, own := Mistakes(""))
+            is_usable = own.is_empty
         else:
-            refused = check_options(node, label, mistakes)
-        if refused:  # further checks of the job would repeat the value in their messages
+            is_usable = not check_options(node, label, mistakes)
+        if not is_usable:  # further checks would miss options, or repeat a refused value in their messages
             return {"connector": None}
         unread = Mistakes("") if options else mistakes  # what was checked by name needs no second mistake
         rows = node.pairs.items()

@@ -1,7 +1,7 @@
 """Shapes of the texts of a job file that may hold a location: all of them refuse credentials.
 
 A job is kept in every store and shown in messages. A field of a connector therefore never uses `values.string`: it uses
-one of `CHECKED`, so that a new field cannot escape the rule.
+a shape of this module. A test tries every field with credentials.
 """
 
 from __future__ import annotations
@@ -53,13 +53,6 @@ def _read_text(node: Node, label: str, mistakes: Mistakes) -> str | None:
 
 TEXT: Shape[str] = Shape(_read_text, {"type": "string", "minLength": 1})
 """Free text, such as a query: a URI in it has no user information."""
-
-CHECKED: tuple[Shape[str], ...] = (PLACE, GLOB, BROKERS, CATALOG, NAME, TEXT)
-
-
-def is_refused(node: Node, shape: Shape[Any]) -> bool:
-    """Return whether a shape of `CHECKED` does not accept a value: messages must not repeat it."""
-    return shape in CHECKED and shape.read(node, "", Mistakes("")) is None
 
 
 def check_options(node: Node, label: str, mistakes: Mistakes) -> bool:

@@ -64,6 +64,11 @@ class Mistakes:
         self._gathered: set[Mistake] = set()
         self._comparisons = 0
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was found so far."""
+        return not self._gathered
+
     def add(self, place: Place, message: str, hint: str | None = None) -> None:
         """One more mistake; the same one at the same place (through a YAML alias) counts once."""
         hint = None if hint is None else redact(hint)

@@ -358,6 +358,17 @@ operators:
 """
 
 
+@pytest.mark.parametrize("options", ["", ", key: []", ", key: {id: 1}", ", key: [id], mode: none"])
+def test_a_table_source_with_a_wrong_option_is_refused_without_asking_its_server(tmp_path: Path, options: str) -> None:
+    job = f"version: 1\njob: j\noperators:\n  rows: {{source: {{type: postgres, table: t{options}}}}}\n"
+    with pytest.raises(BadFile) as refused:
+        parse_topology_bytes(
+            f"{job}  out: {{from: rows, sink: {{type: jsonl, path: out}}}}\n".encode(), "job.yaml",
+            lambda graph: all_faults(graph, str(tmp_path), from_start=True),
+        )  # fmt: skip
+    assert [mistake.message for mistake in refused.value.mistakes if "operator rows" not in mistake.message] == []
+
+
 def test_what_cannot_be_of_a_topic_is_said_before_a_broker_is_asked(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(TOPICS)
     assert [place.partition(": ")[2] for place in places(tmp_path / "job.yaml")] == [
