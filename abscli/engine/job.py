@@ -393,8 +393,8 @@ def _attempt(
     try:
         service.serve(launcher)
     except EngineStopped as error:
-        if (overtaken := _overtaken(error, journal, outputs)) is not None:
-            raise overtaken from error
+        if (cause := _cause(error, journal, outputs)) is not None:
+            raise cause from error
         raise
     outputs.note_published(journal.store, coordinator.last_complete)
     if isinstance(coordinator, TracedCoordinator):
@@ -442,12 +442,12 @@ def _check_addresses(options: JobOptions) -> None:
             raise UsageError(f"{name} means something with a --master on other hosts only")
 
 
-def _overtaken(error: EngineStopped, journal: Journal, outputs: Outputs) -> Overtaken | None:
-    """Another attempt has the store or a sink now: a file that a worker then misses is a consequence of that."""
+def _cause(error: EngineStopped, journal: Journal, outputs: Outputs) -> EngineStopped | None:
+    """Find out whether the store or a sink changed while the job ran: a worker then misses files as a consequence."""
     if isinstance(error, Overtaken) or error.exit_code != EngineStopped.exit_code:
         return None  # it says so itself, or a signal stopped it
     try:
-        return journal.overtaken() or outputs.overtaken()
+        return journal.overtaken() or outputs.changed_meanwhile()
     except (FormatError, OSError):
         return None  # the store or the sink cannot be asked: the error stands as it is
 

@@ -7,6 +7,10 @@
                                                       made it
     .abs-sink/lock                                    held while an attempt runs
     .abs-sink/<claim, 10 digits>.json                 who took the sink over; the highest number counts
+    .abs-sink/published/<epoch, 10 digits>-<attempt id>
+                                                      commit marker: all rows up to this epoch are visible. An owner may
+                                                      archive or delete parts; a marker that is missing means that an
+                                                      older copy of the folder was put back
 
 The visible name of a part says its epoch and not its attempt, and copies of a store use epoch numbers again. So the
 newest claim says which attempt every visible part is of.
@@ -15,6 +19,7 @@ newest claim says which attempt every visible part is of.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -36,6 +41,8 @@ PART = re.compile(rf"part-(\d{{5}})-(\d{{10}})\.(?:{'|'.join(ENDINGS)})", re.ASC
 OPEN = re.compile(r"\.open-\d{5}-[0-9a-f]{8}", re.ASCII)
 """A part that is being written; which epoch it belongs to is not known before it is cut."""
 CLAIM = re.compile(r"(\d{10})\.json", re.ASCII)
+MARKERS = f"{CLAIMS}/published"
+MARKER = re.compile(r"(\d{10})-([0-9a-f]{32})", re.ASCII)
 CLAIM_SCHEMA = "abs.sink"
 
 
@@ -150,8 +157,29 @@ class Claims:
             if number < claim.number - 1:
                 self.storage.delete(f"{CLAIMS}/{number:010d}.json")
 
+    def markers(self) -> list[EpochId]:
+        """Return the commit markers: normally one, the newest epoch whose rows are all visible."""
+        names = (MARKER.fullmatch(entry.name) for entry in self.storage.list(MARKERS))
+        return [EpochId(match.group(2), int(match.group(1))) for match in names if match is not None]
+
+    def has_marker(self, epoch: EpochId) -> bool:
+        """Return whether the commit marker of an epoch is there."""
+        return self.storage.size(_marker(epoch)) is not None
+
+    def put_marker(self, epoch: EpochId, replaced: Iterable[EpochId]) -> None:
+        """Record that all rows up to an epoch are visible, and delete the markers that this replaces."""
+        data = f"all rows up to epoch {epoch.number} are visible\n".encode()
+        self.storage.put(_marker(epoch), data, replace=True)
+        for older in replaced:
+            if older != epoch:
+                self.storage.delete(_marker(older))
+
     def _claim_numbers(self) -> list[int]:
         return [int(m.group(1)) for e in self.storage.list(CLAIMS) if (m := CLAIM.fullmatch(e.name))]
+
+
+def _marker(epoch: EpochId) -> str:
+    return f"{MARKERS}/{epoch.number:010d}-{epoch.attempt_id}"
 
 
 class SinkFolder(Claims):

@@ -7,16 +7,16 @@ Deliveries arrive in the order of the history: a target that has one delivery ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from abscli.engine.errors import EngineStopped
 from abscli.engine.sinks.promises import Promises
-from abscli.planner.lineage import is_on, maker
+from abscli.planner.lineage import is_on, maker, stretches
 from formats.errors import Damaged
 from formats.ids import EpochId
 from formats.native.facts import CommittedFacts
-from formats.native.sink import Stretch
+from formats.native.sink import PartId, Stretch
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,20 @@ class Gap:
 
     def __str__(self) -> str:
         return f"up to {self.rows} rows of epochs {self.above + 1} to {self.upto}, which the store no longer has"
+
+
+@dataclass(frozen=True, slots=True)
+class FilesOfSink:
+    """The part files of a sink.
+
+    markers: the commit markers next to them.
+    there: parts that exist, visible or not.
+    pending: parts that will become visible.
+    """
+
+    markers: Sequence[EpochId]
+    there: Collection[PartId]
+    pending: Collection[PartId]
 
 
 def records_of(
@@ -54,6 +68,21 @@ def records_of(
         operator = promises.origins.get(epoch, {}).get(operator, operator)
         epoch = promises.parents[epoch]
     return records
+
+
+def oldest_naming(promises: Promises, parent: int, operator: str, parts: Collection[PartId]) -> int | None:
+    """Return the oldest manifest of a history that names one of these parts; None if no manifest names one.
+
+    parent, operator: as in `records_of`.
+    """
+    oldest = None
+    epoch = parent
+    while epoch in promises.parts:
+        if any(part in parts for part in promises.parts[epoch].get(operator, {})):
+            oldest = epoch
+        operator = promises.origins.get(epoch, {}).get(operator, operator)
+        epoch = promises.parents[epoch]
+    return oldest
 
 
 def find_gap(
@@ -82,6 +111,19 @@ def find_gap(
     if upto <= above or attempt_id is None or has(EpochId(attempt_id, upto)):
         return None
     return Gap(above, upto, record.rows)
+
+
+def find_gap_in_files(
+    promises: Promises, parent: int, operator: str, records: Mapping[int, CommittedFacts], files: FilesOfSink
+) -> Gap | None:
+    """Find rows that a folder or bucket must have, and of which it has neither a part nor a commit marker.
+
+    parent, operator: as in `records_of`.
+    """
+    there = {part.epoch for part in files.there}
+    oldest_due = oldest_naming(promises, parent, operator, files.pending)
+    history = stretches(promises.lives, parent)
+    return find_gap(records, parent, oldest_due, history, files.markers, there.__contains__)
 
 
 def lost_meanwhile(operator: str, title: str, epoch: EpochId) -> EngineStopped:

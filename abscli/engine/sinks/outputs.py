@@ -12,12 +12,13 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 
-from abscli.engine.errors import Overtaken, UsageError
+from abscli.engine.errors import EngineStopped, Overtaken, UsageError
 from abscli.engine.sinks.bucket_moves import BucketMoves
 from abscli.engine.sinks.delivered.deliveries import Deliveries, DeliveryExamined
 from abscli.engine.sinks.delivered.targets import folder_of_target
 from abscli.engine.sinks.elsewhere import key_of, refused, waiting_elsewhere
 from abscli.engine.sinks.examined import Examined, sink_facts
+from abscli.engine.sinks.gaps import FilesOfSink, find_gap_in_files, lost_meanwhile, records_of, rows_missing
 from abscli.engine.sinks.moves import Moves
 from abscli.engine.sinks.places import folder_of, place_of
 from abscli.engine.sinks.postgres.tables import TableExamined, Tables
@@ -25,8 +26,8 @@ from abscli.engine.sinks.promises import NO_PROMISES, Promises, read_promises, w
 from abscli.engine.sinks.refusals import parts_missing, way_on
 from abscli.engine.sinks.settling import bring_in, put_away_for_good, settle_bucket, show, take_away
 from abscli.engine.telemetry.news import StaysWritten
-from abscli.planner.lineage import by_number, lives_of, stretches
-from abscli.planner.settlement import SinkFacts
+from abscli.planner.lineage import by_number, lives_of, maker, stretches
+from abscli.planner.settlement import SinkFacts, settle
 from formats.disk import sync_folder
 from formats.errors import Damaged, StoreInUse
 from formats.ids import EpochId
@@ -39,7 +40,7 @@ from formats.native.facts import (
     SinkFile,
 )
 from formats.native.marks import note_published
-from formats.native.sink import CLAIMS, Claims, PartId, SinkClaim, SinkFolder, Stretch, new_claim
+from formats.native.sink import CLAIMS, Claims, PartId, SinkClaim, SinkFolder, Stretch, epoch_of_part, new_claim
 from formats.native.sink_bucket import SinkBucket, is_bucket
 from formats.native.store import NativeStore
 from formats.storage import LocalStorage, ObjectStorage, Storage, absolute, no_directory, real_place
@@ -79,6 +80,7 @@ class Outputs:
         self._take_ownership = take_ownership
         self._accept_missing = accept_missing
         self._claims: dict[str, tuple[SinkFolder | SinkBucket, SinkClaim]] = {}
+        self._markers: dict[str, EpochId] = {}
 
     def _folder(self, op: Operator) -> str:
         return folder_of(op, self._directory, self._sinks_in)
@@ -142,10 +144,12 @@ class Outputs:
         self._tables_examined = self._tables.examine(promises, parent, before)
         self._deliveries_examined = self._deliveries.examine(store, promises, parent, before)
         examined = [self._examine(op, promises, parent, before.get(op.id)) for op in self._sinks]
-        for sink in examined:
-            missing = sink.settlement().missing
-            if missing and not self._accept_missing:
-                raise parts_missing(sink, missing, store)
+        if not self._accept_missing:
+            for sink in examined:
+                if sink.gap is not None:
+                    raise rows_missing(sink.operator, sink.folder.path, sink.gap)
+                if missing := sink.settlement().missing:
+                    raise parts_missing(sink, missing, store)
         if store is not None and self._sinks_in is None and not self._accept_missing:
             covered = self._covered(examined, before)
             for one in waiting_elsewhere(store, promises, parent, covered):
@@ -193,8 +197,17 @@ class Outputs:
         lies_in = partial(self._lies_in, op=op, present=facts.parts(), other_folders=other_folders)
         if origin is None:
             self._may_follow(op, folder, facts, promises, parent)
-        wanted = wanted_of(promises, op.id if origin is None else origin, lies_in, parent)
-        return Examined(op.id, folder, claim, showing, wanted, taken_over)
+        id = op.id if origin is None else origin
+        wanted = wanted_of(promises, id, lies_in, parent)
+        records = records_of(promises, parent, id, lambda target: place_of(self._directory, target) == path)
+        settlement = settle(facts, wanted)
+        pending = {*settlement.reveal, *settlement.back} - {part.id for part in settlement.missing}
+        files = FilesOfSink(folder.markers(), facts.parts(), pending)
+        gap = find_gap_in_files(promises, parent, id, records, files)
+        committed = None
+        if parent in records and (attempt_id := maker(wanted.line, records[parent].epoch)) is not None:
+            committed = EpochId(attempt_id, records[parent].epoch)
+        return Examined(op.id, folder, claim, showing, wanted, taken_over, gap, committed)
 
     def _lies_in(self, part: PartId, file: SinkFile, *, op: Operator, present: Collection[PartId],
                  other_folders: Collection[str]) -> bool:  # fmt: skip
@@ -255,6 +268,7 @@ class Outputs:
                 # Names say who made what: what shows need not agree with the newest claim, and all is done under ours.
                 claim = self._claim(sink, store, attempt, line)
                 settle_bucket(sink, sink.folder, claim, self._bucket_moves(sink.operator, sink.folder, claim))
+                self._mark_settled(sink)
                 continue
             moves = self._moves(sink.operator, sink.folder, sink.claim)
             # What is visible has to agree with the newest claim at every moment: so what is not of both lines goes
@@ -264,6 +278,29 @@ class Outputs:
             # Whoever had the sink before may have shown a last part in between; from here on it cannot.
             moves = self._moves(sink.operator, sink.folder, claim)
             bring_in(sink, sink.folder, moves, {life.id for life in older})
+            self._mark_settled(sink)
+
+    def _mark_settled(self, sink: Examined) -> None:
+        """Record that a sink shows all rows that lead to the attempt's parent, or that the user goes on without them.
+        """
+        if sink.committed is not None:
+            # Those of other branches go, too: their parts were set aside.
+            sink.folder.put_marker(sink.committed, sink.folder.markers())
+            self._markers[sink.operator] = sink.committed
+
+    def _mark_published(self, operator: str, folder: Claims, epoch: EpochId) -> None:
+        before = self._markers.get(operator)
+        folder.put_marker(epoch, () if before is None else (before,))
+        self._markers[operator] = epoch
+
+    def _check_marker(self, operator: str, folder: SinkFolder | SinkBucket, claim: SinkClaim) -> None:
+        """Raise EngineStopped if the folder or bucket has become an older copy of itself while the job ran."""
+        marker = self._markers.get(operator)
+        if marker is None or folder.has_marker(marker):
+            return
+        if not folder.is_newest(claim):
+            raise self._overtaken(operator, folder)
+        raise lost_meanwhile(operator, folder.path, marker)
 
     def _moves(self, operator: str, folder: SinkFolder, claim: SinkClaim | None) -> Moves:
         return Moves(folder, claim, partial(self._overtaken, operator, folder))
@@ -303,15 +340,20 @@ class Outputs:
                 by_operator.setdefault(part.operator, []).append(part)
         for operator, its_parts in by_operator.items():
             folder, claim = self._claims[operator]
+            self._check_marker(operator, folder, claim)
+            newest = max(epoch_of_part(file.name) for part in its_parts for file in part.sink)
+            marker = EpochId(its_parts[0].attempt_id, newest)
             if isinstance(folder, SinkBucket):
                 files = [(PartId(part.attempt_id, file.name), file) for part in its_parts for file in part.sink]
                 self._bucket_moves(operator, folder, claim).complete(files)
+                self._mark_published(operator, folder, marker)
                 continue
             moves = self._moves(operator, folder, claim)
             for part in its_parts:
                 for file in part.sink:
                     show(folder, moves, part.attempt_id, file)
             sync_folder(folder.path)
+            self._mark_published(operator, folder, marker)
         self._clear_strays(epoch)
         self._tables.reveal(parts)
         self._deliveries.reveal(parts)
@@ -342,11 +384,16 @@ class Outputs:
                 if part.epoch.number <= epoch:
                     put_away_for_good(moves, part)
 
-    def overtaken(self) -> Overtaken | None:
-        """Another attempt has taken a folder or a bucket over; None while all are ours."""
-        for operator, (folder, claim) in self._claims.items():
-            if not folder.is_newest(claim):
-                return self._overtaken(operator, folder)
+    def changed_meanwhile(self) -> EngineStopped | None:
+        """Return the error for a folder or bucket that another attempt has taken over, or that became an older copy of
+        itself; None if there is none."""
+        try:
+            for operator, (folder, claim) in self._claims.items():
+                if not folder.is_newest(claim):
+                    return self._overtaken(operator, folder)
+                self._check_marker(operator, folder, claim)
+        except EngineStopped as error:
+            return error
         return None
 
     def _overtaken(self, operator: str, folder: Claims) -> Overtaken:

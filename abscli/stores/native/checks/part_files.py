@@ -7,13 +7,16 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from abscli.engine.sinks.gaps import FilesOfSink, Gap, find_gap_in_files, records_of
 from abscli.engine.sinks.places import place_of
-from abscli.planner.lineage import Life, by_number, is_on, maker
+from abscli.engine.sinks.promises import read_promises
+from abscli.planner.lineage import Life, by_number, is_on, line, maker
 from abscli.planner.settlement import with_makers
 from abscli.report.findings import Code, Finding, SinkVerdict
 from abscli.stores.native.checks.named_parts import NamedOutput, NamedPart, SinkFindings, Way
 from abscli.stores.native.uploads import left_uploads
 from formats.errors import FormatError
+from formats.ids import EpochId
 from formats.job.model import Operator
 from formats.native.probe import FileProbe, Prober
 from formats.native.sink import PartId, SinkClaim, SinkFolder, Stretch
@@ -30,6 +33,7 @@ class SinkLook:
     again: names under which parts are visible a second time.
     waiting: the ids of uploads that are open, by part.
     elsewhere: the store that took the sink last, where it is another one, of whose line this one is a copy.
+    markers: commit markers.
     """
 
     path: str
@@ -41,6 +45,7 @@ class SinkLook:
     elsewhere: str | None = None
     again: Sequence[str] = ()
     waiting: Mapping[PartId, Collection[str]] = field(default_factory=dict)
+    markers: Sequence[EpochId] = ()
 
     def place(self, part: PartId) -> str | None:
         """Where a part lies, relative to the sink's place; None if it is nowhere."""
@@ -81,6 +86,9 @@ def check_files(output: NamedOutput, id: str, sink: Operator, directory: str, pr
         for epoch, place in elsewhere.items()
     ]
     missing = list(check_parts_shown(look, here, _probes(look, here, prober)))
+    if output.at_rest and not missing and (gap := _gap(output, id, look, directory)) is not None:
+        epoch, lacks = gap
+        missing.append((epoch, Finding(Code.SINK_PART_MISSING, None, None, path, f"the folder lacks {lacks}")))
     of_store: list[Finding] = []
     if output.at_rest and output.report.epochs:
         below = None if look.elsewhere is None else output.store.highest_number() + 1
@@ -91,6 +99,22 @@ def check_files(output: NamedOutput, id: str, sink: Operator, directory: str, pr
         of_store += check_strangers(look, {part.id for part in named}, sure, below)
         of_store += _uploads_left(output, path)
     return SinkFindings(of_epochs=missing, history=look.showing, of_store=of_store, unchecked=unchecked)
+
+
+def _gap(output: NamedOutput, id: str, look: SinkLook, directory: str) -> tuple[int, Gap] | None:
+    """Return rows of pruned epochs that the place lacks, and the newest epoch of its history."""
+    try:
+        promises = read_promises(output.store)
+    except FormatError:
+        return None  # a finding of its own says what cannot be read
+    newest = line(promises.lives, promises.parts)[:1]
+    if not newest:
+        return None
+    records = records_of(promises, newest[0], id, lambda target: place_of(directory, target) == look.path)
+    there = {*look.visible, *look.staged, *look.superseded, *look.waiting}
+    files = FilesOfSink(look.markers, there, there - look.visible.keys())
+    gap = find_gap_in_files(promises, newest[0], id, records, files)
+    return None if gap is None else (newest[0], gap)
 
 
 def _is_for(part: NamedPart, path: str, directory: str) -> bool:
@@ -169,6 +193,7 @@ def _look(path: str, output: NamedOutput) -> SinkLook | str:
             staged, superseded, claim = place.staged(), place.superseded(), place.newest_claim()
             names = place.visible()
             visible = {part: part.name for part in with_makers(names, _showing(claim, lives))}
+        markers = place.markers()
     except FormatError as error:
         return f"what {path} says of itself cannot be read: {error}"
     except OSError as error:
@@ -178,7 +203,7 @@ def _look(path: str, output: NamedOutput) -> SinkLook | str:
     is_copy = claim is not None and real_place(claim.store) != real_place(output.store.path)
     return SinkLook(
         path, place.storage, visible, staged, superseded, _showing(claim, lives),
-        claim.store if claim is not None and is_copy else None, again, waiting,
+        claim.store if claim is not None and is_copy else None, again, waiting, markers,
     )  # fmt: skip
 
 
