@@ -117,6 +117,23 @@ class Brokers:
         id = "".join(f"{word % 2**64:016x}" for word in words) if any(words) else None
         return Described(id, frozenset(partition.id for partition in there.partitions))
 
+    def largest_message(self, topic: str, *, seconds: float | None = None) -> int | None:
+        """Return `max.message.bytes` of a topic, in bytes; None if the client may not ask. Unreachable as `topics`."""
+        from confluent_kafka import KafkaError, KafkaException
+        from confluent_kafka.admin import ConfigResource, ResourceType
+
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        asked = self._admin.describe_configs([resource], request_timeout=SECONDS if seconds is None else seconds)
+        self._refused.clear()
+        try:
+            entry = asked[resource].result().get("max.message.bytes")
+        except KafkaException as error:
+            refusals = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_PART)
+            if error.args[0].code() in refusals:
+                return None
+            raise self._unreachable(error) from None
+        return int(entry.value) if entry is not None else None
+
     def make(
         self, topic: str, partitions: int, config: Mapping[str, str], *, seconds: float | None = None
     ) -> None:

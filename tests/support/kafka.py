@@ -86,6 +86,15 @@ class Broker:
         self._done(self.admin.create_topics([NewTopic(topic, partitions, 1)]))
         wait_for(lambda: topic in self.admin.list_topics(timeout=SECONDS).topics)
 
+    def configure(self, topic: str, config: Mapping[str, str]) -> None:
+        """Change settings of a topic."""
+        from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+        set_ = AlterConfigOpType.SET
+        entries = [ConfigEntry(name, value, incremental_operation=set_) for name, value in config.items()]
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        self._done(self.admin.incremental_alter_configs([resource]))
+
     def remove(self, topic: str) -> None:
         self._done(self.admin.delete_topics([topic]))
         wait_for(lambda: topic not in self.admin.list_topics(timeout=SECONDS).topics)

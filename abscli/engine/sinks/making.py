@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 from abscli.engine.sinks.bucket_sinks import BucketSink
 from abscli.engine.sinks.contract import Sink
-from abscli.engine.sinks.delivered.targets import title_of
+from abscli.engine.sinks.delivered.targets import target_of, title_of
 from abscli.engine.sinks.folder_sinks import FolderSink
 from abscli.engine.sinks.places import folder_of
 from abscli.engine.sinks.postgres.sink import PostgresSink
-from abscli.engine.sinks.staged.sink import StagedSink
+from abscli.engine.sinks.staged.sink import StagedSink, Staging
+from abscli.engine.sinks.staged.trial import Trial
 from formats.job.model import Operator
 from formats.job.promises import is_staged
 from formats.native.sink_bucket import is_bucket
@@ -23,7 +24,8 @@ def make_sink(
 ) -> Sink:  # fmt: skip
     """The task of a sink. job: its name. storage: the store. sinks_in: as of `abscli.engine.job.JobOptions`."""
     if sinks_in is None and is_staged(operator):
-        return StagedSink(operator, index, attempt, may_show, title=title_of(operator), storage=storage)
+        staging = Staging(storage, title_of(operator), Trial(lambda: target_of(operator, job, directory)))
+        return StagedSink(operator, index, attempt, may_show, staging=staging)
     if sinks_in is None and (operator.connector or {}).get("type") == "postgres":
         return PostgresSink(operator, index, attempt, may_show, job=job)
     place = folder_of(operator, directory, sinks_in)

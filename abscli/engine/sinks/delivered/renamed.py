@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import IO
 
 from abscli.engine.sinks.promises import Promises
 from abscli.engine.sinks.staged.contract import Delivery, Target
@@ -42,6 +43,10 @@ class Renamed:
         """As of `Target`."""
         for target in self._targets:
             target.check()
+
+    def try_rows(self, rows: IO[bytes]) -> None:
+        """As of `Target`."""
+        self._targets[0].try_rows(rows)
 
     def shown(self) -> list[EpochId]:
         """As of `Target`."""

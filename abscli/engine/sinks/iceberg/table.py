@@ -15,7 +15,7 @@ import random
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
@@ -25,7 +25,7 @@ from abscli.engine.sinks.iceberg.marks import CLAIM, JOB, Commit, Marks, epochs_
 from abscli.engine.sinks.iceberg.place import TablePlace, shown
 from abscli.engine.sinks.staged.contract import Delivery
 from abscli.engine.sinks.staged.parquet_rows import opened
-from abscli.engine.sinks.staged.refusals import Unanswered, crowded, other_table, taken_over, unreadable
+from abscli.engine.sinks.staged.refusals import Unanswered, crowded, other_table, rows_refused, taken_over, unreadable
 from formats.ids import EpochId
 from formats.job.model import Operator
 
@@ -59,6 +59,7 @@ class IcebergTable:
         self._is_held = False
         self._writer = ""
         self._uuid: str | None = None
+        self._columns: pa.Schema | None = None
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
@@ -104,6 +105,30 @@ class IcebergTable:
         except ValueError as error:
             return [str(error)]
         return []
+
+    def try_rows(self, rows: IO[bytes]) -> None:
+        """As of `Target`."""
+        from pyarrow.parquet import ParquetFile
+        from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+        part = ParquetFile(rows)
+        if self._columns is None:
+            with self._asking():
+                table = self._load()
+                if table is not None:
+                    self._columns = schema_to_pyarrow(table.schema(), include_field_ids=False)
+        try:
+            if self._columns is None:  # the first delivery makes the table
+                made_for(part.schema_arrow)
+                return
+            if wrong := list(disagreements(part.schema_arrow, self._columns)):
+                raise ValueError("; ".join(wrong))
+            written = written_as([part.schema_arrow], self._columns)
+            if not written.equals(part.schema_arrow):
+                for batch in part.iter_batches():
+                    in_columns(batch, written)
+        except ValueError as error:
+            raise rows_refused(self.operator, self.title, str(error)) from None
 
     def shown(self) -> list[EpochId]:
         """As of `Target`."""
@@ -310,7 +335,8 @@ class IcebergTable:
     def _unfit(self, message: str) -> JobFailed:
         return JobFailed(
             f"sink {self.operator}: {self.title} does not take the rows: {message}",
-            hint="change the table or give the sink another one; the rows are staged, and written when the job goes on",
+            hint="undo what changed in the table, and resume; or change the job so that it makes other rows, and "
+            "resume with --from-epoch before the epoch of these",
         )
 
     def _unwritten(self, error: Exception) -> EngineStopped:

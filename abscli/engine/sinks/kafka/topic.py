@@ -11,23 +11,27 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections.abc import Collection, Iterator
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 
-from abscli.engine.brokers import ONCE, brokers_of, until_brokers_answer
+from abscli.engine.brokers import ONCE, brokers_of, settings_of, until_brokers_answer
 from abscli.engine.errors import EngineStopped, JobFailed, UsageError
 from abscli.engine.patience import SECONDS
 from abscli.engine.sinks.kafka.markers import CONFIG, Marks, Message, SinkName, claimed, forgotten, left_behind, written
 from abscli.engine.sinks.kafka.transactions import Lost, Transactions, read_to_end
 from abscli.engine.sinks.staged.contract import Delivery, without_newest
-from abscli.engine.sinks.staged.refusals import taken_over
+from abscli.engine.sinks.staged.refusals import rows_refused, taken_over
 from formats.ids import EpochId
 from formats.job.kafka import Topic
 from formats.job.model import Operator
 
 TRIES = 10
 """Times that a transaction is tried."""
+CLIENT_LARGEST = 1_000_000
+"""`message.max.bytes` of librdkafka where nothing else is set."""
+BATCH_OVERHEAD = 100
+"""Bytes that a batch of one message has besides its key and value, rounded up."""
 LOOK_SECONDS = 10.0
 """For which brokers are waited for by who only looks."""
 
@@ -47,6 +51,7 @@ class KafkaTopic:
         self._marks: Marks | None = None
         self._writer = ""
         self._patience = LOOK_SECONDS
+        self._largest: int | None = None
 
     @property
     def operator(self) -> str:
@@ -84,6 +89,34 @@ class KafkaTopic:
             lambda: [topic for topic in topics if brokers.describe(topic, seconds=ONCE) is not None],
             seconds=self._patience,
         )
+
+    def try_rows(self, rows: IO[bytes]) -> None:
+        """As of `Target`: the key column is there, and no message is too large for the client or the topic."""
+        if self._largest is None:
+            self._largest = self._find_largest()
+        rows.seek(0)
+        longest = b""
+        for line in rows:
+            if len(line) > len(longest):
+                longest = line
+        size = len(longest.rstrip(b"\n")) + len(self._key_of(longest) or b"")
+        if size > self._largest:
+            raise rows_refused(
+                self.operator, self.title,
+                f"a message has {size} bytes, and {self._largest} are allowed (max.message.bytes of the topic, "
+                "message.max.bytes of the client)",
+            )  # fmt: skip
+
+    def _find_largest(self) -> int:
+        settings = settings_of(self._operator, self._directory)
+        client = int(settings.get("message.max.bytes", CLIENT_LARGEST))
+        if settings.keys() & {"compression.type", "compression.codec"}:
+            return client  # what the topic allows is compared with the compressed size
+        brokers = brokers_of(self._operator, self._directory)
+        allowed = until_brokers_answer(
+            self._operator, lambda: brokers.largest_message(self._topic, seconds=ONCE), seconds=self._patience
+        )
+        return client if allowed is None else min(client, allowed - BATCH_OVERHEAD)
 
     def shown(self) -> list[EpochId]:
         """As of `Target`."""
@@ -183,8 +216,7 @@ class KafkaTopic:
             raise JobFailed(
                 f"sink {self.operator}: no column {self._key!r} for the key among its rows, which have "
                 f"{', '.join(row)}",
-                hint="give the sink the name of a column that its rows have; they are staged, and written when the job "
-                "goes on",
+                hint="give the sink the name of a column that its rows have",
             )
         value = row[self._key]
         if value is None:

@@ -11,12 +11,12 @@ from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from typing import IO, TYPE_CHECKING
 
-from abscli.engine.errors import EngineStopped, JobFailed, UsageError
+from abscli.engine.errors import EngineStopped, UsageError
 from abscli.engine.postgres.database import Table
 from abscli.engine.sinks.postgres.epochs import LOCK_TIMEOUT, Epochs, columns_of, copy_rows, target
 from abscli.engine.sinks.postgres.holding import Holding
 from abscli.engine.sinks.staged.contract import Delivery
-from abscli.engine.sinks.staged.refusals import taken_over
+from abscli.engine.sinks.staged.refusals import rows_refused, rows_refused_late, taken_over
 from formats.ids import EpochId
 
 if TYPE_CHECKING:
@@ -25,6 +25,12 @@ if TYPE_CHECKING:
     from abscli.engine.postgres.database import Connection
 
 STAGE = "abs_rows"
+TRIAL_LOCK_TIMEOUT = "1s"
+_HAS_RULES = """
+    select relkind <> 'r' or relhastriggers or relhasrules or relrowsecurity
+        or 1 < (select count(*) from pg_index where indrelid = pg_class.oid and (indisunique or indisexclusion))
+    from pg_class where oid = to_regclass(%s)"""
+"""Whether a table has rules that a copy of its columns lacks: triggers, foreign keys, more unique indexes."""
 ORDER = "abs_row_number"
 """A column of the rows while they are on their way: of several with one key the last one stays."""
 
@@ -127,11 +133,36 @@ class UpsertedTable:
                 "has locked", hint="end that; the rows are staged, and written when the job goes on",
             ) from None  # fmt: skip
         except psycopg.Error as error:
-            raise JobFailed(
-                f"sink {self.operator}: {self.title} does not take the rows of epoch {epoch}: {_line(error)}",
-                hint="its columns are those of the rows, by name, and of types that take their text; change the table, "
-                "and the staged rows are written when the job goes on",
-            ) from None
+            raise rows_refused_late(self.operator, self.title, epoch, _line(error)) from None
+
+    def try_rows(self, rows: IO[bytes]) -> None:
+        """As of `Target`: in a transaction that is rolled back."""
+        import psycopg
+
+        def attempt(connection: Connection) -> None:
+            with connection.transaction(force_rollback=True):
+                connection.execute(f"set local lock_timeout = '{TRIAL_LOCK_TIMEOUT}'")
+                name = target(self._table).as_string(connection)
+                if connection.execute(_HAS_RULES, (name,)).fetchone() == (False,):
+                    self._copy_only(connection, rows)
+                else:
+                    self._merge(connection, rows)
+                    connection.execute("set constraints all immediate")
+
+        try:
+            self._table.ask(attempt, seconds=10)
+        except psycopg.errors.LockNotAvailable:
+            return  # another transaction has the rows: the delivery waits for it
+        except psycopg.Error as error:
+            raise rows_refused(self.operator, self.title, _line(error)) from None
+
+    def _copy_only(self, connection: Connection, rows: IO[bytes]) -> None:
+        """Copy rows to a temporary table with the same columns, NOT NULL and CHECK constraints."""
+        from psycopg import sql
+
+        like = "create temporary table {} (like {} including constraints including defaults including generated)"
+        connection.execute(sql.SQL(like).format(sql.Identifier(STAGE), target(self._table)))
+        copy_rows(connection, sql.Identifier("pg_temp", STAGE), columns_of(rows), rows)
 
     def _apply(self, connection: Connection, delivery: Delivery) -> None:
         with connection.transaction():

@@ -13,6 +13,8 @@ not show: after a crash, a restore, or in place of another store. So a target
 - is given deliveries in the order of the line's epochs, and each as a whole: the parts in it are in their order;
 - lets nobody write who has lost it: after `take` of another attempt, `apply` raises EngineStopped and leaves the target
   as it is, also where it was stopped in the middle, for hours;
+- refuses rows before a manifest names them (`try_rows`): rows that it refused afterwards would stop the job at every
+  resume, and no replay would make them again;
 - says where somebody has undone what it had: another thing stands under its name, or it was set back. The store keeps
   what tells such things apart, beside the rows. That is refused, or accepted with `--take-ownership`;
 - says in `shown` what it has, at least the newest epoch of each attempt, and what other stores of a job of this name
@@ -130,6 +132,13 @@ class Target(Protocol):
 
     def check(self) -> None:
         """UsageError where it cannot take rows; nothing is changed."""
+
+    def try_rows(self, rows: IO[bytes]) -> None:
+        """Raise JobFailed for rows that the target refuses, such as a value that its column cannot hold.
+
+        A worker calls this before a manifest names the rows. Nothing is changed, and the target is neither held nor
+        taken. rows: as `apply` gets a part; the position of the file is of no account.
+        """
 
     def shown(self) -> list[EpochId]:
         """The epochs of whose rows it has some, of attempts of any store of the job, but those that were left behind on

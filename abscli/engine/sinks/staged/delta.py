@@ -10,25 +10,38 @@ from __future__ import annotations
 
 import json
 import secrets
+import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any
 
-from abscli.engine.errors import EngineStopped, JobFailed
+from abscli.engine.errors import EngineStopped
 from abscli.engine.sinks.staged.contract import Delivery
 from abscli.engine.sinks.staged.parquet_rows import batches_of, opened
-from abscli.engine.sinks.staged.refusals import crowded, first_line, other_table, taken_over, unreadable
+from abscli.engine.sinks.staged.refusals import (
+    crowded,
+    first_line,
+    other_table,
+    rows_refused,
+    rows_refused_late,
+    taken_over,
+    unreadable,
+)
 from formats.ids import EpochId
+from formats.scratch import scratch
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from deltalake import CommitProperties, DeltaTable
+    from deltalake import CommitProperties, DeltaTable, Schema
     from pyarrow.parquet import ParquetFile
 
 ATTEMPT, EPOCH, LEFT, JOB = "abs.attempt", "abs.epoch", "abs.left", "abs.job"
 """What the metadata of a commit say: whose rows it has; or, of a claim, which epochs were left behind."""
 RESTORE = "RESTORE"
 """The name in the history of a commit that makes an older version the current one."""
+CONSTRAINT = "delta.constraints."
+"""Prefix of the properties of a table that are CHECK constraints."""
 TRIES = 5
 """Times that a commit is tried where somebody else, who is no job, writes the table as well."""
 
@@ -47,6 +60,7 @@ class DeltaSink:
         self._claim = 0
         self._own = -1
         self._seen = -1
+        self._like: Like | None = None
 
     def hold(self) -> AbstractContextManager[None]:
         """As of `Target`: who takes the table takes it from others, whose commits fail from then on."""
@@ -138,6 +152,25 @@ class DeltaSink:
                 return
         raise crowded(self.operator, self.title)
 
+    def try_rows(self, rows: IO[bytes]) -> None:
+        """As of `Target`: on an empty table with the same columns and constraints, unless no value can be refused."""
+        from deltalake import DeltaTable, Schema
+        from pyarrow.parquet import ParquetFile
+
+        if self._like is None and (table := self._table()) is not None:
+            self._like = Like(table.schema(), constraints_of(table.metadata().configuration))
+        part = ParquetFile(rows)
+        if self._like is None or self._like == Like(Schema.from_arrow(part.schema_arrow), {}):
+            return
+        with tempfile.TemporaryDirectory(dir=scratch()) as folder:
+            empty = DeltaTable.create(folder, self._like.schema)
+            if self._like.constraints:
+                empty.alter.add_constraint(dict(self._like.constraints))
+            try:
+                self._write(empty, [part])
+            except Exception as error:  # of rows that do not fit it raises whatever came of it
+                raise rows_refused(self.operator, self.title, first_line(error)) from None
+
     def apply(self, delivery: Delivery) -> None:
         """As of `Target`."""
         with opened(delivery) as parts:
@@ -206,20 +239,38 @@ class DeltaSink:
         except CommitFailedError:
             return False
         except Exception as error:  # of rows that do not fit it raises whatever came of it
-            raise JobFailed(
-                f"sink {self.operator}: {self.title} does not take the rows: {first_line(error)}",
-                hint="its columns are those of the rows, by name and type; change the table, and the staged rows are "
-                "written when the job goes on",
-            ) from None
+            raise rows_refused_late(self.operator, self.title, int(metadata.get(EPOCH, 0)), first_line(error)) from None
         return True
 
-    def _write(self, table: DeltaTable, parts: Sequence[ParquetFile], properties: CommitProperties) -> None:
+    def _write(
+        self, table: DeltaTable, parts: Sequence[ParquetFile], properties: CommitProperties | None = None
+    ) -> None:
         import pyarrow as pa
         from deltalake import write_deltalake
 
         schema = parts[0].schema_arrow
         rows = pa.RecordBatchReader.from_batches(schema, batches_of(parts, schema))
         write_deltalake(table, rows, mode="append", commit_properties=properties)
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    """What decides whether a table takes a value.
+
+    constraints: expressions by name.
+    """
+
+    schema: Schema
+    constraints: Mapping[str, str]
+
+
+def constraints_of(configuration: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the CHECK constraints among the properties of a table."""
+    return {
+        name.removeprefix(CONSTRAINT): expression
+        for name, expression in configuration.items()
+        if name.startswith(CONSTRAINT) and expression
+    }
 
 
 def _restored_version(entry: Mapping[str, Any]) -> int:

@@ -55,6 +55,9 @@ class Printed:
     def check(self) -> None:
         """As of `Target`."""
 
+    def try_rows(self, rows: IO[bytes]) -> None:
+        """As of `Target`."""
+
     def shown(self) -> list[EpochId]:
         """As of `Target`."""
         return []

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
-from abscli.engine.errors import EngineStopped, UsageError
+from abscli.engine.errors import EngineStopped, JobFailed, Overtaken, UsageError
 
 
-def taken_over(operator: str, title: str) -> EngineStopped:
+def taken_over(operator: str, title: str) -> Overtaken:
     """Another attempt has the target now."""
-    return EngineStopped(
+    return Overtaken(
         f"sink {operator}: {title} was taken over by another attempt",
         hint="go on with that one; what this one has staged stays in its store",
+    )
+
+
+def rows_refused(operator: str, title: str, reason: str) -> JobFailed:
+    """Return the error for rows that a target refused before a manifest named them."""
+    return JobFailed(
+        f"sink {operator}: {title} does not take the rows: {reason}",
+        hint="no epoch has these rows: change the target, or the job so that it makes other rows, and resume",
+    )
+
+
+def rows_refused_late(operator: str, title: str, epoch: int, reason: str) -> JobFailed:
+    """Return the error for rows that a target refused when they were delivered, as after a change to it."""
+    return JobFailed(
+        f"sink {operator}: {title} does not take the rows of epoch {epoch}: {reason}",
+        hint="undo what changed in the target, and resume; or change the job so that it makes other rows, and resume "
+        f"with `--from-epoch` before epoch {epoch}",
     )
 
 

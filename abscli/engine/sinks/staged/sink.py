@@ -6,7 +6,7 @@ from __future__ import annotations
 import secrets
 import tempfile
 from collections.abc import Callable, Iterator
-from typing import IO
+from typing import IO, NamedTuple
 
 import msgspec
 
@@ -25,17 +25,29 @@ WRITTEN_AS = {"postgres": "csv", "stdout": "jsonl", "delta": "parquet", "iceberg
 """How rows are staged, by the type of the sink: as the target takes them."""
 
 
+class Staging(NamedTuple):
+    """Where rows are staged, and for which target.
+
+    storage: the store.
+    title: the target's name in facts.
+    try_rows: see `Target.try_rows`.
+    """
+
+    storage: Storage
+    title: str
+    try_rows: Callable[[IO[bytes]], None]
+
+
 class StagedSink(StagingSink):
-    """Rows wait in memory, many on this machine's disk, until their epoch is cut. title: of the target, for facts;
-    storage: the store."""
+    """Rows wait in memory, many on this machine's disk, until their epoch is cut."""
 
     def __init__(
-        self, operator: Operator, index: int, attempt: str, may_show: Callable[[], None], *, title: str,
-        storage: Storage,
-    ) -> None:  # fmt: skip
+        self, operator: Operator, index: int, attempt: str, may_show: Callable[[], None], *, staging: Staging
+    ) -> None:
         type = WRITTEN_AS[(operator.connector or {})["type"]]
-        super().__init__(operator, index, attempt, may_show, path=title, type=type)
-        self._storage = storage
+        super().__init__(operator, index, attempt, may_show, path=staging.title, type=type)
+        self._storage = staging.storage
+        self._try_rows = staging.try_rows
         self._task = str(TaskId(operator.id, index))
 
     def _begin(self) -> IO[bytes]:
@@ -45,6 +57,7 @@ class StagedSink(StagingSink):
         self._may_show()
         path = layout.rows(epoch_of_part(part.name), self._task, self._attempt, secrets.token_hex(8))
         with file:
+            self._try_rows(file)
             put_pieces(self._storage, path, _pieces(file))
         return msgspec.structs.replace(part, staged=path)
 
