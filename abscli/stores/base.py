@@ -317,6 +317,15 @@ class System(Protocol):
         """What restarted while the job ran, as far as the store tells, a line each, the newest last."""
         return []
 
+    def output_again(
+        self, report: StoreReport, epoch: int, topology: Topology | None, policy: str | None
+    ) -> list[str]:
+        """Return the effect on sinks of resuming from an epoch that can be restored, a sentence each.
+
+        report: on the whole store; topology, policy: of the epoch, None where they are not known.
+        """
+        return ["Whether sinks publish rows again is not known."]
+
     def advice(self, job: str | None = None) -> Advice:
         """What findings mean here, and what to type about them. job: the job file that the user named."""
         from abscli.text.validate import Advice

@@ -119,6 +119,13 @@ class Flink(System):
 
         return compare(left, right)
 
+    def output_again(
+        self, report: StoreReport, epoch: int, topology: Topology | None, policy: str | None
+    ) -> list[str]:
+        from abscli.stores.flink.text.resume import output_again
+
+        return output_again(report, epoch)
+
     def advice(self, job: str | None = None) -> Advice:
         from abscli.stores.flink.text.validate import MEANING, next_command
         from abscli.text.validate import Advice

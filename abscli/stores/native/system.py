@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from abscli.stores.removal import Collected, RemovalRequest
     from abscli.text.inspect_page import EpochPage, StorePage
     from abscli.text.validate import Advice, Leftovers
+    from formats.job.model import Topology
     from formats.native.store import NativeStore
     from formats.storage import Storage
     from formats.view import CheckpointStore
@@ -136,6 +137,13 @@ class Native(System):
 
         assert isinstance(store, NativeStore)
         return SuccessionPage(succeeded(store, epoch, file), store.path, store.job, epoch, file)
+
+    def output_again(
+        self, report: StoreReport, epoch: int, topology: Topology | None, policy: str | None
+    ) -> list[str]:
+        from abscli.stores.native.text.resume import output_again
+
+        return output_again(topology, policy)
 
     def advice(self, job: str | None = None) -> Advice:
         from functools import partial

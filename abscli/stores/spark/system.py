@@ -12,11 +12,13 @@ from formats.reference import NOTHING, ReadOptions
 if TYPE_CHECKING:
     from abscli.diff.epochs import Besides
     from abscli.diff.state import Side
+    from abscli.report.findings import StoreReport
     from abscli.stores.recovery import JobFile
     from abscli.stores.spark.glance import SparkGlance
     from abscli.stores.spark.recovery import SparkRecovery
     from abscli.text.inspect_page import EpochPage
     from abscli.text.validate import Advice
+    from formats.job.model import Topology
     from formats.spark.store import SparkStore
     from formats.storage import Storage
 
@@ -73,6 +75,13 @@ class Spark(System):
         from abscli.stores.spark.text.inspect import epoch_text
 
         return epoch_text(page, width=width, ascii=ascii)
+
+    def output_again(
+        self, report: StoreReport, epoch: int, topology: Topology | None, policy: str | None
+    ) -> list[str]:
+        from abscli.stores.spark.text.resume import output_again
+
+        return output_again(report, epoch)
 
     def advice(self, job: str | None = None) -> Advice:
         from abscli.stores.spark.text.validate import MEANING, next_command
