@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -21,11 +22,13 @@ if TYPE_CHECKING:
     from abscli.pages.facts import Times
     from abscli.pages.resume import Maker
     from abscli.pages.store_report import Gathered
+    from abscli.report.findings import Code, EpochReport, StoreReport
     from abscli.stores.base import Progress
     from abscli.text.inspect_page import StorePage
-    from abscli.text.validate import Advice
+    from abscli.text.validate import Advice, NextCommand
     from formats.job.model import Topology
     from formats.output_file import OutputFile
+    from formats.reference import ReadOptions
     from formats.view import CheckpointStore, EpochDetail, EpochFacts, OperatorFacts
 
 MOST = 256 << 20
@@ -167,10 +170,12 @@ def _of_store(
         store.storage, number, quick=not verify, progress=progress, options=store.options, visit=epochs,
         job=store.job_file(job),
     )  # fmt: skip
+    advice = store.system.advice(None if job is None else absolute(os.fspath(job)))
     gathered = Gathered(
         path=absolute(store.path), maker=_maker(), format=store.system.name, job=checked.job, named=number,
-        quick=not verify, report=checked.report, advice=store.system.advice(None if job is None else absolute(os.fspath(job))),
-        why=checked.why, notes=checked.notes,
+        quick=not verify, report=checked.report,
+        advice=advice._replace(next_command=_reading_as(advice.next_command, store.options)), why=checked.why,
+        notes=checked.notes,
     )  # fmt: skip
     try:
         gathered = _with_epochs(store, gathered, epochs)
@@ -245,9 +250,40 @@ def _with_epochs(store: Store, gathered: Gathered, epochs: _Epochs) -> Gathered:
         gathered, job=page.job or gathered.job, epochs=page.epochs,
         times={epoch: epochs.times[epoch] for epoch in shown if epoch in epochs.times}, tags=_tags(store),
         growth=growth, recoveries=system.recoveries(page),
-        next=system.next_commands(replace(page, path=gathered.path), gathered.named),
+        next=[_read_as(command, store.options)
+              for command in system.next_commands(replace(page, path=gathered.path), gathered.named)],
         unread=tuple(unread[:UNREAD]),
     )  # fmt: skip
+
+
+_READING: Mapping[str, tuple[str, ...]] = {
+    "inspect": ("search", "path_map", "uid"), "validate": ("search", "path_map", "uid"),
+    "plan-recovery": ("search", "path_map"),
+}  # fmt: skip
+"""Commands that read a store, with the read options that they have."""
+
+
+def _read_as(command: str, options: ReadOptions) -> str:
+    """Return a command with the options by which the user has read the store, valid in every folder."""
+    from abscli.stores.recovery import lasting
+
+    name, given = command.split(" ", 2)[1:2], lasting(options).given()
+    names = _READING.get(name[0], ()) if name and command.startswith("abs ") else ()
+    if given.get("search"):
+        command = command.replace(" --search DIR ", " ", 1)
+    added = [f" --{one.replace('_', '-')} {shlex.quote(value)}" for one in names for value in given.get(one, ())]
+    return command + "".join(added)
+
+
+def _reading_as(advice: NextCommand, options: ReadOptions) -> NextCommand:
+    """Return the same advice, its commands with the options by which the user has read the store."""
+
+    def command(
+        code: Code, epoch: EpochReport | None, report: StoreReport, store: str, path: str | None = None
+    ) -> str:
+        return _read_as(advice(code, epoch, report, store, path=path), options)
+
+    return command
 
 
 def _tags(store: Store) -> dict[int, list[str]]:

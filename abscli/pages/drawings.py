@@ -157,7 +157,7 @@ def strip(epochs: Sequence[EpochLine], unit: str) -> str:
     top = rounded_up(longest) if longest else None
     left = AXIS if top else 0.0
     pitch = min(max((STRIP - left) / count, 6.0), 40.0)
-    across = max(int((STRIP - left) // pitch), 1)
+    across = max(int((STRIP - left) / pitch + 1e-6), 1)
     rows = -(-count // across)
     tall = TALL if top else LOW
     width = left + (across if rows > 1 else count) * pitch
@@ -186,8 +186,9 @@ def strip(epochs: Sequence[EpochLine], unit: str) -> str:
 
 
 def rounded_up(value: float) -> float:
-    """Return the end of an axis: the next 1, 2 or 5 times a power of ten."""
-    power: float = 10.0 ** math.floor(math.log10(value))
+    """Return the end of an axis of seconds: 1, 2 or 5 times a power of ten, in the unit in which it is shown."""
+    unit = 1.0 if value < 120 else 60.0 if value < 7200 else 3600.0 if value < 172_800 else 86_400.0
+    power: float = unit * 10.0 ** math.floor(math.log10(value / unit))
     return next((step * power for step in (1, 2, 5) if step * power >= value * (1 - 1e-9)), 10 * power)
 
 

@@ -54,6 +54,7 @@ def html_of(report: Report) -> bytes:
         durations=any(epoch.duration is not None for epoch in report.epochs),
         sizes=_markup(drawings.sizes(report.depth.states) if report.depth else None),
         sections=_sections(report),
+        unmeasured=any(epoch.duration is None for epoch in report.epochs),
         units=plural(report.unit),
         made_at=both_times(report.made, report.made.at),
         newest_at=None if report.newest is None or report.newest.time is None
@@ -173,7 +174,7 @@ def _epochs(report: Report) -> Grid:
         Column("Status", "status", lambda epoch: epoch.verdict or epoch.status),
         Column("Restorable", "yes", lambda epoch: epoch.restorable),
         Column("Tag", "text", lambda epoch: ", ".join(epoch.tags), extra=True),
-        Column("Acked", "text", _acked),
+        Column("Acked", "part", _acked),
         Column("New", "size", lambda epoch: epoch.bytes, f"bytes that the {report.unit} wrote itself"),
         Column("State", "size", lambda epoch: epoch.state_bytes, "bytes of all state that it refers to"),
         Column("Rows", "number", lambda epoch: epoch.state_rows),

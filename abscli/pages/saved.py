@@ -153,7 +153,7 @@ def validation_report(saved: SavedValidation, around: Around) -> Report:
     troubles = troubles_of(report, location, around.advice, saved.format)
     newest = newest_of(report, None, around.maker.now)
     lines = tuple(_line(epoch, report) for epoch in epochs[-EPOCHS:])
-    marks, wrong = marks_of(report, lines), wrong_edges(report)
+    marks, wrong = marks_of(report, lines, around.advice.unit), wrong_edges(report, around.advice.unit)
     graph = _graph(around, marks, wrong)
     store = shlex.quote(location)
     again = [f"abs validate {store}", f"abs report {store} --out report.html"]

@@ -126,8 +126,9 @@ def _resume(gathered: Gathered) -> Resume | None:
 
 
 def _graph(gathered: Gathered, depth: Depth, lines: Sequence[EpochLine]) -> Graph:
-    marks = marks_of(gathered.report, lines)
-    return graph_of(gathered.topology, depth.operators, depth.channels, marks, wrong_edges(gathered.report))
+    marks = marks_of(gathered.report, lines, gathered.advice.unit)
+    wrong = wrong_edges(gathered.report, gathered.advice.unit)
+    return graph_of(gathered.topology, depth.operators, depth.channels, marks, wrong)
 
 
 def _epoch(facts: EpochFacts, checked: EpochReport | None, gathered: Gathered) -> EpochLine:

@@ -33,8 +33,9 @@ class Row(NamedTuple):
 
 class Column(NamedTuple):
     """kind: `name`, `text`, `number`, `size`, `seconds`, `moment`, `times` (of the median), `percent`,
-    `per-day` (bytes), `status`, `yes`, or `picture`; extra: that nothing has it is nothing unknown; scale: both ends
-    of the axis that the pictures of a column share."""
+    `per-day` (bytes), `status`, `yes`, `part` (of a whole), or `picture`.
+
+    extra: that nothing has it is nothing unknown; scale: both ends of the axis that the pictures of a column share."""
 
     title: str
     kind: str

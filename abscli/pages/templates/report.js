@@ -67,8 +67,8 @@
     if (!Number.isNaN(at.getTime())) element.title += `\n${at.toLocaleString("sv", { timeZoneName: "short" })} where you read it`;
   });
   all("[data-since]").forEach((element) => {
+    if (!(Date.now() - Date.parse(element.dataset.made) > 120000)) return;
     const minutes = Math.floor((Date.now() - Date.parse(element.dataset.since)) / 60000);
-    if (!(minutes >= 0)) return;
     const [large, small, names] = minutes < 1440 ? [Math.floor(minutes / 60), minutes % 60, ["h", "min"]] : [Math.floor(minutes / 1440), Math.floor(minutes % 1440 / 60), ["d", "h"]];
     element.textContent = `, now ${large ? `${large} ${names[0]} ` : ""}${small} ${names[1]}`;
   });
