@@ -175,7 +175,7 @@ def test_a_restore_rolls_back_what_follows_and_reads_it_again() -> None:
 def test_without_newer_positions_the_input_that_is_read_again_is_not_known(report: Report) -> None:
     assert report.resume is not None
     assert report.resume.records is None
-    assert "How much that is, is not known: no newer source positions are stored." in text_of(report)
+    assert "How much that is, is not known: no newer source positions are known." in text_of(report)
 
 
 def test_records_that_count_twice_are_those_of_the_check() -> None:
@@ -194,7 +194,7 @@ def test_every_problem_has_its_runbook(report: Report) -> None:
 
 
 def test_a_page_uses_the_word_of_its_system() -> None:
-    facts = replace(gathered(97), advice=Advice("Checkpoints", unit="batch"))
+    facts = replace(gathered(97), format="spark", advice=Advice("Checkpoints", unit="batch"))
     text = text_of(store_report(facts))
     assert "newest restorable batch 96" in text
     assert "epoch" not in text.replace("epochs/97/counts.parquet", "").lower()
