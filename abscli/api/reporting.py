@@ -335,13 +335,13 @@ def _later(store: Store, gathered: Gathered, epoch: int) -> EpochDetail | None:
 
 def _maker() -> Maker:
     """Return who makes a report now, or at SOURCE_DATE_EPOCH (seconds since 1970), for reproducible files."""
-    from abscli import __version__
     from abscli.pages.resume import Maker
+    from abscli.release import VERSION
     from formats.timestamps import now, rfc3339
 
     fixed = os.environ.get("SOURCE_DATE_EPOCH", "")
     at = rfc3339(int(fixed)) if fixed.isascii() and fixed.isdigit() and len(fixed) < 12 else now()
-    return Maker(f"abs {__version__}", at, _utc_offset)
+    return Maker(f"abs {VERSION}", at, _utc_offset)
 
 
 def _utc_offset(at: float) -> int:
