@@ -345,10 +345,13 @@ def _maker() -> Maker:
 
 
 def _utc_offset(at: float) -> int:
-    """Return by how many minutes local time is ahead of UTC at a moment."""
+    """Return by how many minutes local time is ahead of UTC at a moment; 0 at the ends of the calendar."""
     from datetime import UTC, datetime
 
-    local = datetime.fromtimestamp(at, UTC).astimezone().utcoffset()
+    try:
+        local = datetime.fromtimestamp(at, UTC).astimezone().utcoffset()
+    except (OverflowError, ValueError, OSError):  # local time would be in the year 0 or 10000: a store may claim any
+        return 0
     return 0 if local is None else round(local.total_seconds() / 60)
 
 

@@ -252,6 +252,20 @@ def test_the_age_of_a_flink_checkpoint_is_that_of_its_file(
     assert "two-phase commit" in " ".join(report["resume"]["output"])
 
 
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York"])
+@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999Z", "2026-01-02T03:04:05", "x"])
+def test_a_time_at_the_ends_of_the_calendar_is_a_time(
+    zone: str, moment: str, damaged: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    said = saved(capsys, "validate", damaged, code=3)
+    for epoch in said["epochs"]:
+        epoch["triggered"] = moment
+    Path("saved.json").write_text(json.dumps(said))
+    assert moment[:10] in page_of(capsys, "saved.json").text
+
+
 def test_commands_work_from_any_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
