@@ -297,6 +297,8 @@ def _tags(store: Store) -> dict[int, list[str]]:
 
 def _with_depth(store: Store, gathered: Gathered, stats: bool, show: Callable[[str], None]) -> Gathered:
     """One epoch whole: the one that was named, else the newest that can be restored, is complete, or is there."""
+    from abscli.pages.resume import newer_than
+
     epoch = gathered.named
     if epoch is None:
         numbers = [facts.epoch for facts in gathered.epochs]
@@ -308,7 +310,8 @@ def _with_depth(store: Store, gathered: Gathered, stats: bool, show: Callable[[s
     detail, topology = store.view.detail(epoch), store.view.topology(epoch)
     gathered = replace(gathered, detail=detail, topology=topology)
     if epoch in gathered.report.restorable:
-        output = store.system.output_again(gathered.report, epoch, topology, detail.policy)
+        newer = newer_than(epoch, gathered.report, gathered.epochs)
+        output = store.system.output_again(epoch, newer, topology, detail.policy)
         gathered = replace(gathered, output=output, later=_later(store, gathered, epoch))
     if not stats:
         return replace(gathered, statistics_note="state was not to be read (--no-stats)")

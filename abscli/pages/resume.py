@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from abscli.pages.facts import Made, Newest, Resume, SplitRewind, TimeSource
@@ -13,7 +14,7 @@ from abscli.report.findings import EpochReport, StoreReport
 from formats.job.model import Topology
 from formats.native.plan import Rewind
 from formats.timestamps import unix_time
-from formats.view import EpochDetail, Status
+from formats.view import EpochDetail, EpochFacts, Status
 
 SPLITS = 50
 """Splits of sources that a report lists."""
@@ -56,22 +57,45 @@ def newest_of(report: StoreReport, epoch: int | None, now: str) -> Newest | None
     return Newest(found.epoch, time, source, round(at - then, 3) if at >= then else None)
 
 
-def resume_of(
-    report: StoreReport, detail: EpochDetail, later: EpochDetail | None, topology: Topology | None,
-    output: Sequence[str],
-) -> Resume:  # fmt: skip
-    """Return the effect of resuming from the epoch `detail`, which is complete.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resuming:
+    """An epoch from which a job could resume, and what is known of later epochs.
 
-    later: the newest epoch after it of which source positions are known; topology: the job graph, if it is known.
+    report: on the store or on the epoch; epochs: all of the store.
+    detail: the epoch, which can be restored; topology: its job graph, if it is known.
+    later: the newest epoch after it of which source positions are known.
     output: the effect on sinks, a sentence each.
     """
+
+    report: StoreReport
+    epochs: Sequence[EpochFacts]
+    detail: EpochDetail
+    topology: Topology | None
+    later: EpochDetail | None
+    output: Sequence[str]
+
+
+def newer_than(epoch: int, report: StoreReport, epochs: Sequence[EpochFacts]) -> dict[int, Status]:
+    """Return the epochs after `epoch`: the verdict of each, and the status by presence and sizes where none was made.
+
+    report: on the store or on one epoch; epochs: all of the store.
+    """
+    status = {one.epoch: one.status for one in epochs} | {one.epoch: one.verdict for one in report.epochs}
+    return {number: status[number] for number in sorted(status) if number > epoch}
+
+
+def resume_of(resuming: Resuming) -> Resume:
+    """Return the effect of resuming from an epoch."""
+    report, detail, later = resuming.report, resuming.detail, resuming.later
     epoch = detail.facts.epoch
     own = next((one for one in report.epochs if one.epoch == epoch), None)
-    newer = [one for one in report.epochs if one.epoch > epoch]
-    began = None if own is None else unix_time(_time_of(own)[0])
-    last = max((at for one in newer if (at := unix_time(_time_of(one)[0])) is not None), default=None)
-    if topology is not None and detail.facts.status is Status.COMPLETE:
-        plan = plan_full(topology, detail, topology_sha256="", later=later)
+    newer = newer_than(epoch, report, resuming.epochs)
+    times = {one.epoch: one.triggered for one in resuming.epochs}
+    times |= {one.epoch: _time_of(one)[0] for one in report.epochs}
+    began = unix_time(times.get(epoch))
+    last = max((at for one in newer if (at := unix_time(times.get(one))) is not None), default=None)
+    if resuming.topology is not None and detail.facts.status is Status.COMPLETE:
+        plan = plan_full(resuming.topology, detail, topology_sha256="", later=later)
         rows, records = list(plan.rewind), plan.cost.source_records
         in_flight = plan.cost.log_records
     else:
@@ -79,14 +103,14 @@ def resume_of(
     again = [row for row in rows if _is_read_again(row)]
     return Resume(
         epoch=epoch,
-        rolled_back=Ranges.of([one.epoch for one in newer]).brief(SPANS) if newer else "",
+        rolled_back=Ranges.of(list(newer)).brief(SPANS) if newer else "",
         seconds=None if last is None or began is None or last < began else round(last - began, 3),
         records=records,
         in_flight=in_flight,
         repeats=None if own is None or own.repeats is None else total(own.repeats),
         splits=tuple(SplitRewind(row.task, row.split, row.from_, row.to) for row in again[:SPLITS]),
         splits_count=len(again),
-        output=tuple(output),
+        output=tuple(resuming.output),
     )
 
 

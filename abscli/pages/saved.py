@@ -169,7 +169,7 @@ def validation_report(saved: SavedValidation, around: Around) -> Report:
         epoch=None,
         state=State.DAMAGED if unsatisfied and state is State.OK else state,
         summary=headline,
-        checked=f"{QUICK.partition(' (')[0]}." if saved.quick else READ_ALL,
+        checked=None if state is State.UNVERIFIED else f"{QUICK.partition(' (')[0]}." if saved.quick else READ_ALL,
         next=tuple(dict.fromkeys((*first, *again))),
         problems=troubles,
         unchecked=unchecked_of(

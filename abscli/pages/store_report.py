@@ -9,10 +9,10 @@ from abscli.graph.backedges import back_edges
 from abscli.pages.depth import depth_of
 from abscli.pages.facts import About, Depth, EpochLine, Graph, Growth, Report, Resume, Times
 from abscli.pages.graph import graph_of, marks_of, wrong_edges
-from abscli.pages.resume import Maker, newest_of, resume_of
+from abscli.pages.resume import Maker, Resuming, newest_of, resume_of
 from abscli.pages.troubles import notes_of, troubles_of, unchecked_of
 from abscli.report.findings import EpochReport, StoreReport
-from abscli.report.standing import standing
+from abscli.report.standing import State, standing
 from abscli.text.statistics import TrendPage
 from abscli.text.validate import Advice, Notes, Why
 from formats.job.model import Topology
@@ -29,6 +29,7 @@ GROWN = 30
 """Operators whose growth is drawn, the largest."""
 
 READ_ALL = "Every file was read and verified against its checksum."
+UNREAD = "No file was read (--verify reads them)."
 QUICK = "Presence and sizes of files were checked; no file was read (--verify reads them)."
 
 
@@ -100,7 +101,7 @@ def store_report(gathered: Gathered) -> Report:
         epoch=named,
         state=state,
         summary=headline,
-        checked=QUICK if gathered.quick else READ_ALL,
+        checked=UNREAD if state is State.UNVERIFIED else QUICK if gathered.quick else READ_ALL,
         next=tuple(dict.fromkeys([*first[:1], *gathered.next])),
         problems=troubles,
         unchecked=unchecked_of(report, gathered.why, quick=gathered.quick),
@@ -122,7 +123,10 @@ def _resume(gathered: Gathered) -> Resume | None:
     detail = gathered.detail
     if detail is None or detail.facts.epoch not in gathered.report.restorable:
         return None
-    return resume_of(gathered.report, detail, gathered.later, gathered.topology, gathered.output)
+    return resume_of(Resuming(
+        report=gathered.report, epochs=gathered.epochs, detail=detail, topology=gathered.topology, later=gathered.later,
+        output=gathered.output,
+    ))  # fmt: skip
 
 
 def _graph(gathered: Gathered, depth: Depth, lines: Sequence[EpochLine]) -> Graph:

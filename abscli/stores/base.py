@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from abscli.text.validate import Advice, Leftovers
     from formats.job.model import Topology
     from formats.storage import Storage
-    from formats.view import CheckpointStore
+    from formats.view import CheckpointStore, Status
 
 Progress = Callable[[int, int | None], None]
 """Told the bytes read so far, and of how many (None: not known). Called from any thread, one call at a time."""
@@ -318,11 +318,11 @@ class System(Protocol):
         return []
 
     def output_again(
-        self, report: StoreReport, epoch: int, topology: Topology | None, policy: str | None
+        self, epoch: int, newer: Mapping[int, Status], topology: Topology | None, policy: str | None
     ) -> list[str]:
         """Return the effect on sinks of resuming from an epoch that can be restored, a sentence each.
 
-        report: on the whole store; topology, policy: of the epoch, None where they are not known.
+        newer: the epochs after it; topology, policy: of the epoch, None where they are not known.
         """
         return ["Whether sinks publish rows again is not known."]
 

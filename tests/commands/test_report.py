@@ -25,7 +25,7 @@ from formats.native import fact_files, layout
 from formats.native.facts import decode_facts, unseal
 from formats.timestamps import unix_time
 from tests.support.commands import answer_of, result_of, run_command
-from tests.support.guide.checkpoints import CLAIMED, make_incident
+from tests.support.guide.checkpoints import CLAIMED, JOB, make_incident, make_retained
 from tests.support.imports import ROOT
 from tests.support.pages import Taken
 from tests.support.schemas import checked
@@ -310,6 +310,21 @@ def test_a_report_tells_what_a_restore_reads_and_publishes_again(
     assert {row["split"]: (row["reached"], row["resumes_at"]) for row in resume["splits"]} == rewinds
     assert resume["output"] == ["Sink out: no row is published twice (exactly-once)."]
     assert f"{resume['records']} records that later epochs show as read" in page_of(capsys, damaged).text
+
+
+def test_a_report_of_one_epoch_knows_the_epochs_after_it(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    resume = facts(capsys, f"{store}@2")["resume"]
+    assert (resume["epoch"], resume["rolled_back"], resume["seconds"]) == (2, "3-5", 3.0)
+    assert "Report of an epoch" in page_of(capsys, f"{store}@2").text
+    spark = facts(capsys, f"{copy_of('wc_rocks', tmp_path)}@1")["resume"]
+    assert spark["rolled_back"] == "2-3"
+    assert spark["output"][0].startswith("Batches 2 to 3 ran to the end")
+    make_retained(tmp_path / "checkpoints")
+    flink = facts(capsys, f"{tmp_path}/checkpoints/{JOB}@2")["resume"]
+    assert flink["rolled_back"] == "5"
+    assert "was completed: sinks have published this output already" in flink["output"][0]
 
 
 def test_an_epoch_that_cannot_be_restored_has_no_effect_of_a_restore(

@@ -8,7 +8,7 @@ from abscli.stores.base import Checked, Progress, System, Visit, Words, unvisite
 from formats.reference import NOTHING, ReadOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from abscli.diff.rows import Compared
     from abscli.diff.state import Pair, Side
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from formats.job.model import Topology
     from formats.native.store import NativeStore
     from formats.storage import Storage
-    from formats.view import CheckpointStore
+    from formats.view import CheckpointStore, Status
 
 
 class Native(System):
@@ -139,7 +139,7 @@ class Native(System):
         return SuccessionPage(succeeded(store, epoch, file), store.path, store.job, epoch, file)
 
     def output_again(
-        self, report: StoreReport, epoch: int, topology: Topology | None, policy: str | None
+        self, epoch: int, newer: Mapping[int, Status], topology: Topology | None, policy: str | None
     ) -> list[str]:
         from abscli.stores.native.text.resume import output_again
 

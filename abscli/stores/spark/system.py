@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,6 @@ from formats.reference import NOTHING, ReadOptions
 if TYPE_CHECKING:
     from abscli.diff.epochs import Besides
     from abscli.diff.state import Side
-    from abscli.report.findings import StoreReport
     from abscli.stores.recovery import JobFile
     from abscli.stores.spark.glance import SparkGlance
     from abscli.stores.spark.recovery import SparkRecovery
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from formats.job.model import Topology
     from formats.spark.store import SparkStore
     from formats.storage import Storage
+    from formats.view import Status
 
 
 class Spark(System):
@@ -77,11 +77,11 @@ class Spark(System):
         return epoch_text(page, width=width, ascii=ascii)
 
     def output_again(
-        self, report: StoreReport, epoch: int, topology: Topology | None, policy: str | None
+        self, epoch: int, newer: Mapping[int, Status], topology: Topology | None, policy: str | None
     ) -> list[str]:
         from abscli.stores.spark.text.resume import output_again
 
-        return output_again(report, epoch)
+        return output_again(epoch, newer)
 
     def advice(self, job: str | None = None) -> Advice:
         from abscli.stores.spark.text.validate import MEANING, next_command

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from abscli.report.findings import StoreReport
+from collections.abc import Mapping
+
 from abscli.report.standing import epochs_named
 from formats.view import Status
 
@@ -10,16 +11,20 @@ ENDED = (Status.COMPLETE, Status.DAMAGED)
 """Verdicts of checkpoints that Flink completed, so that sinks committed them."""
 
 
-def output_again(report: StoreReport, epoch: int) -> list[str]:
-    """Return what sinks write again, a sentence each: a checkpoint does not record which sinks are transactional."""
-    newer = [one.epoch for one in report.epochs if one.epoch > epoch and one.verdict in ENDED]
-    if not newer:
+def output_again(epoch: int, newer: Mapping[int, Status]) -> list[str]:
+    """Return what sinks write again, a sentence each: a checkpoint does not record which sinks are transactional.
+
+    newer: the checkpoints after it in the directory that was named.
+    """
+    completed = [number for number, status in newer.items() if status in ENDED]
+    if not completed:
         return [
-            "Exactly-once sinks (two-phase commit) publish nothing twice. Other sinks write again what they wrote "
-            f"after checkpoint {epoch}. The checkpoint does not record which kind a sink is.",
+            f"If checkpoint {epoch} is the newest of the job, exactly-once sinks (two-phase commit) publish nothing "
+            "twice.",
+            "Other sinks write again what they wrote after it. The checkpoint does not record which kind a sink is.",
         ]
-    completed = "was" if len(newer) == 1 else "were"
     return [
-        f"{epochs_named(newer, 'checkpoint').capitalize()} {completed} completed: sinks have published this output "
-        "already and write it again, exactly-once sinks too. A sink that overwrites by key gives the right result."
+        f"{epochs_named(completed, 'checkpoint').capitalize()} {'was' if len(completed) == 1 else 'were'} completed: "
+        "sinks have published this output already and write it again, exactly-once sinks too.",
+        "A sink that overwrites by key gives the right result.",
     ]

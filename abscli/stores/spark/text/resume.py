@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from abscli.report.findings import StoreReport
+from collections.abc import Mapping
+
 from abscli.stores.spark.text.plan import seen_again
 from formats.spark.plan import Again
 from formats.view import Status
@@ -10,7 +11,6 @@ from formats.view import Status
 UNFINISHED = (Status.IN_PROGRESS, Status.ABORTED)
 
 
-def output_again(report: StoreReport, batch: int) -> list[str]:
-    """Return what the sink sees again, a sentence each, as a recovery plan says it."""
-    newer = [one for one in report.epochs if one.epoch > batch]
-    return seen_again(batch, [Again(one.epoch, one.verdict not in UNFINISHED) for one in newer])
+def output_again(batch: int, newer: Mapping[int, Status]) -> list[str]:
+    """Return what the sink sees again, a sentence each, as a recovery plan says it. newer: the batches after it."""
+    return seen_again(batch, [Again(number, status not in UNFINISHED) for number, status in newer.items()])
