@@ -22,7 +22,6 @@ del os, sys
 
 from typing import TYPE_CHECKING  # noqa: E402
 
-__version__ = "0.1.0"
 __all__ = (
     "BadFile", "BadOption", "BadPlan", "BadPredicate", "BadReference", "ChecksumMismatch", "Column", "Damaged", "Diff",
     "Directory", "EngineError", "EngineStopped", "Epoch", "FormatError", "Garbage", "Grouped", "HtmlReport", "Job",
@@ -35,6 +34,7 @@ __all__ = (
 
 # isort: off
 if TYPE_CHECKING:
+    __version__: str
     from abscli.api import Diff, Directory, Epoch, Garbage, Rebuilt, RecoveryPlan, Report, Restore, Restored
     from abscli.api import Retention, Rows, Start, Store, open_directory, open_store, plan_graph, read_plan
     from abscli.api import HtmlReport, rebuild, report_on, run_job, try_job
@@ -49,6 +49,10 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name):
+        if name == "__version__":
+            from abscli.release import VERSION
+
+            return VERSION
         if name not in __all__:
             raise AttributeError(f"module 'abscli' has no attribute {name!r}")
         from abscli import api, errors

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -19,12 +20,16 @@ from formats.view import Status
 if TYPE_CHECKING:
     from abscli.pages.facts import Report as Facts
     from abscli.pages.facts import Times
+    from abscli.pages.resume import Maker
     from abscli.pages.store_report import Gathered
+    from abscli.report.findings import Code, EpochReport, StoreReport
     from abscli.stores.base import Progress
     from abscli.text.inspect_page import StorePage
+    from abscli.text.validate import Advice, NextCommand
     from formats.job.model import Topology
     from formats.output_file import OutputFile
-    from formats.view import CheckpointStore, EpochFacts, OperatorFacts
+    from formats.reference import ReadOptions
+    from formats.view import CheckpointStore, EpochDetail, EpochFacts, OperatorFacts
 
 MOST = 256 << 20
 """Bytes of a saved file that are read."""
@@ -157,6 +162,7 @@ def _of_store(
     show: Callable[[str], None],
 ) -> Facts:  # fmt: skip
     from abscli.pages.store_report import Gathered, store_report
+    from formats.storage import absolute
 
     number = _named(store)
     epochs = _Epochs(show)
@@ -164,10 +170,12 @@ def _of_store(
         store.storage, number, quick=not verify, progress=progress, options=store.options, visit=epochs,
         job=store.job_file(job),
     )  # fmt: skip
+    advice = store.system.advice(None if job is None else absolute(os.fspath(job)))
     gathered = Gathered(
-        path=store.path, format=store.system.name, job=checked.job, named=number, quick=not verify,
-        report=checked.report, advice=store.system.advice(None if job is None else os.fspath(job)),
-        why=checked.why, notes=checked.notes,
+        path=absolute(store.path), maker=_maker(), format=store.system.name, job=checked.job, named=number,
+        quick=not verify, report=checked.report,
+        advice=advice._replace(next_command=_reading_as(advice.next_command, store.options)), why=checked.why,
+        notes=checked.notes,
     )  # fmt: skip
     try:
         gathered = _with_epochs(store, gathered, epochs)
@@ -241,9 +249,41 @@ def _with_epochs(store: Store, gathered: Gathered, epochs: _Epochs) -> Gathered:
     return replace(
         gathered, job=page.job or gathered.job, epochs=page.epochs,
         times={epoch: epochs.times[epoch] for epoch in shown if epoch in epochs.times}, tags=_tags(store),
-        growth=growth, recoveries=system.recoveries(page), next=system.next_commands(page, gathered.named),
+        growth=growth, recoveries=system.recoveries(page),
+        next=[_read_as(command, store.options)
+              for command in system.next_commands(replace(page, path=gathered.path), gathered.named)],
         unread=tuple(unread[:UNREAD]),
     )  # fmt: skip
+
+
+_READING: Mapping[str, tuple[str, ...]] = {
+    "inspect": ("search", "path_map", "uid"), "validate": ("search", "path_map", "uid"),
+    "plan-recovery": ("search", "path_map"),
+}  # fmt: skip
+"""Commands that read a store, with the read options that they have."""
+
+
+def _read_as(command: str, options: ReadOptions) -> str:
+    """Return a command with the options by which the user has read the store, valid in every folder."""
+    from abscli.stores.recovery import lasting
+
+    name, given = command.split(" ", 2)[1:2], lasting(options).given()
+    names = _READING.get(name[0], ()) if name and command.startswith("abs ") else ()
+    if given.get("search"):
+        command = command.replace(" --search DIR ", " ", 1)
+    added = [f" --{one.replace('_', '-')} {shlex.quote(value)}" for one in names for value in given.get(one, ())]
+    return command + "".join(added)
+
+
+def _reading_as(advice: NextCommand, options: ReadOptions) -> NextCommand:
+    """Return the same advice, its commands with the options by which the user has read the store."""
+
+    def command(
+        code: Code, epoch: EpochReport | None, report: StoreReport, store: str, path: str | None = None
+    ) -> str:
+        return _read_as(advice(code, epoch, report, store, path=path), options)
+
+    return command
 
 
 def _tags(store: Store) -> dict[int, list[str]]:
@@ -257,6 +297,8 @@ def _tags(store: Store) -> dict[int, list[str]]:
 
 def _with_depth(store: Store, gathered: Gathered, stats: bool, show: Callable[[str], None]) -> Gathered:
     """One epoch whole: the one that was named, else the newest that can be restored, is complete, or is there."""
+    from abscli.pages.resume import newer_than
+
     epoch = gathered.named
     if epoch is None:
         numbers = [facts.epoch for facts in gathered.epochs]
@@ -265,8 +307,12 @@ def _with_depth(store: Store, gathered: Gathered, stats: bool, show: Callable[[s
         epoch = next((number for number in candidates if number is not None), None)
     if epoch is None:
         return gathered
-    detail = store.view.detail(epoch)
-    gathered = replace(gathered, detail=detail, topology=store.view.topology(epoch))
+    detail, topology = store.view.detail(epoch), store.view.topology(epoch)
+    gathered = replace(gathered, detail=detail, topology=topology)
+    if epoch in gathered.report.restorable:
+        newer = newer_than(epoch, gathered.report, gathered.epochs)
+        output = store.system.output_again(epoch, newer, topology, detail.policy)
+        gathered = replace(gathered, output=output, later=_later(store, gathered, epoch))
     if not stats:
         return replace(gathered, statistics_note="state was not to be read (--no-stats)")
     if detail.facts.status not in (Status.COMPLETE, Status.DAMAGED):
@@ -276,6 +322,40 @@ def _with_depth(store: Store, gathered: Gathered, stats: bool, show: Callable[[s
         return replace(gathered, statistics=store.view.statistics(epoch))
     except FormatError as error:
         return replace(gathered, statistics_note=f"state cannot be read: {error}")
+
+
+def _later(store: Store, gathered: Gathered, epoch: int) -> EpochDetail | None:
+    """Return the newest epoch after `epoch` that has positions of sources: the known progress of the job."""
+    for facts in reversed(gathered.epochs):
+        if facts.epoch <= epoch:
+            return None
+        with contextlib.suppress(FormatError):
+            detail = store.view.detail(facts.epoch)
+            if any(task.position for operator in detail.operators for task in operator.tasks):
+                return detail
+    return None
+
+
+def _maker() -> Maker:
+    """Return who makes a report now, or at SOURCE_DATE_EPOCH (seconds since 1970), for reproducible files."""
+    from abscli.pages.resume import Maker
+    from abscli.release import VERSION
+    from formats.timestamps import now, rfc3339
+
+    fixed = os.environ.get("SOURCE_DATE_EPOCH", "")
+    at = rfc3339(int(fixed)) if fixed.isascii() and fixed.isdigit() and len(fixed) < 12 else now()
+    return Maker(f"abs {VERSION}", at, _utc_offset)
+
+
+def _utc_offset(at: float) -> int:
+    """Return by how many minutes local time is ahead of UTC at a moment; 0 at the ends of the calendar."""
+    from datetime import UTC, datetime
+
+    try:
+        local = datetime.fromtimestamp(at, UTC).astimezone().utcoffset()
+    except (OverflowError, ValueError, OSError):  # local time would be in the year 0 or 10000: a store may claim any
+        return 0
+    return 0 if local is None else round(local.total_seconds() / 60)
 
 
 # -- of a file -----------------------------------------------------------------------------------------------
@@ -288,7 +368,9 @@ def _of_file(name: str, store: str | None) -> HtmlReport:
     from abscli.stores.registry import system_named
     from formats.bounds import read_json, read_user_file
     from formats.plan import SCHEMA
+    from formats.storage import absolute
 
+    maker, location = _maker(), None if store is None else absolute(store)
     data = read_user_file(name, MOST, hint=saved.SAVED_BY)
     document = read_json(data, name, hint=saved.SAVED_BY)
     schema = document.get("schema") if isinstance(document, dict) else None
@@ -296,25 +378,38 @@ def _of_file(name: str, store: str | None) -> HtmlReport:
         validation = saved.read_validation(document, name)
         advice = system_named(validation.format).advice()
         newest = max((epoch.epoch for epoch in validation.epochs), default=None)
-        around = saved.Around(_graph(store, newest, document), advice)
+        around = saved.Around(maker, _graph(store, newest, document), advice, location)
         return HtmlReport(name, saved.validation_report(validation, around))
     if schema == "abs.diff":
         diff = saved.read_diff(document, name)
         topology = _graph(store, diff.right.epoch, document, diff.right.format)
-        return HtmlReport(name, saved.diff_report(diff, saved.Around(topology)))
+        around = saved.Around(maker, topology, _advice(diff.right.format))
+        return HtmlReport(name, saved.diff_report(diff, around))
     if schema == SCHEMA:
         plan = decoded(data, name)
         recovery = recovery_of(plan.system)
         back = plan.body.goes_back_to
         topology = _graph(store, back, document, plan.system)
         facts = saved.plan_report(
-            document, saved.Around(topology), restarts=recovery.restarts(plan), job=_job_of(document),
-            text=recovery.text(plan, width=WIDTH, plan_file=name, job=None), goes_back_to=back,
-            next=recovery.next_commands(plan, name),
+            document, saved.Around(maker, topology, system_named(plan.system).advice()),
+            restarts=recovery.restarts(plan), job=_job_of(document),
+            text=recovery.text(plan, width=WIDTH, plan_file=absolute(name), job=None), goes_back_to=back,
+            next=recovery.next_commands(plan, absolute(name)),
         )  # fmt: skip
         return HtmlReport(name, facts)
     shown = f"is of {schema}" if isinstance(schema, str) else "has no schema"
     raise FormatError(f"{shown}, of which there is no report", path=name, hint=saved.SAVED_BY)
+
+
+def _advice(format: str) -> Advice:
+    """Return what a system says of findings, and of no system in particular for a format that is not known."""
+    from abscli.stores.registry import system_named
+    from abscli.text.validate import Advice
+
+    try:
+        return system_named(format).advice()
+    except OtherFormat:
+        return Advice("Store")
 
 
 def _graph(

@@ -65,9 +65,10 @@ def report(
 ) -> None:
     """Write an HTML report of a store, an epoch or a plan.
 
-    The report is one file that makes no network requests. It begins with the problems, their meaning and the
-    commands to type; then come epochs, job graph, state, channels and source positions. For a store the newest
-    restorable epoch is shown in detail; PATH@7 selects another epoch. REF can also be a file with the -o json output
+    The report is one file that makes no network requests. It begins with the verdict, the age of the newest
+    restorable epoch, the problems and the commands to type; then come the effect of a restore, epochs, job graph,
+    state, channels and source positions. For a store the newest restorable epoch is shown in detail; PATH@7 selects
+    another epoch. REF can also be a file with the -o json output
     of a validation, a diff or a plan. Without --verify only presence and sizes of files are checked. With -o json
     the same facts are printed, and --out can be omitted.
     """

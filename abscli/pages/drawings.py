@@ -3,6 +3,7 @@ looks, which its policy allows by digest. What a picture says stands in a title,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -21,8 +22,10 @@ MARK = 40
 """Characters of why an operator is lit up, in a line of its box."""
 STRIP = 960.0
 """Width of a picture."""
-TALL, LOW = 76.0, 46.0
+TALL, LOW = 92.0, 46.0
 """Heights of a row of epochs, where some durations are known, and where none is."""
+PLOT, AXIS = 50.0, 56.0
+"""Height of the longest duration of an axis, and width of the labels of the axis."""
 STATUS_SIGN = {"complete": "✓", "incomplete": "○", "in-progress": "▸", "aborted": "⊘", "damaged": "✗"}
 MARK_SIGN = {"damaged": "✗", "missing": "○", "restarts": "↻", "changed": "≠"}
 
@@ -146,19 +149,25 @@ def _node(node: Node, texts: _Texts, box: Box) -> str:
 # -- epochs --------------------------------------------------------------------------------------------------
 
 
-def strip(epochs: Sequence[EpochLine]) -> str:
-    """A bar for each epoch, as high as it took long, coloured and signed by its status; a click leads to its line."""
+def strip(epochs: Sequence[EpochLine], unit: str) -> str:
+    """A bar for each epoch, coloured and signed by its status, with its duration as height where durations are known;
+    a click leads to its line. unit: the word of the system for an epoch."""
     count = max(len(epochs), 1)
-    pitch = min(max(STRIP / count, 6.0), 40.0)
-    across = max(int(STRIP // pitch), 1)
-    rows = -(-count // across)
     longest = max((epoch.duration for epoch in epochs if epoch.duration is not None), default=None)
-    tall = TALL if longest else LOW
-    width = across * pitch if rows > 1 else count * pitch
-    parts = [opened(max(width, 80.0), rows * tall, f"{len(epochs):,} epochs by their status", "strip")]
+    top = rounded_up(longest) if longest else None
+    left = AXIS if top else 0.0
+    pitch = min(max((STRIP - left) / count, 6.0), 40.0)
+    across = max(int((STRIP - left) / pitch + 1e-6), 1)
+    rows = -(-count // across)
+    tall = TALL if top else LOW
+    width = left + (across if rows > 1 else count) * pitch
+    title = f"{len(epochs):,} bars, one per {unit}, coloured by status"
+    parts = [opened(max(width, 80.0), rows * tall, title + (", height by duration" if top else ""), "strip")]
+    for row in range(rows if top else 0):
+        parts += _axis((row + 1) * tall - 18, width, top or 0.0)
     for i, epoch in enumerate(epochs):
-        x, base = i % across * pitch, (i // across + 1) * tall - 18
-        high = 14.0 if not longest or epoch.duration is None else 6 + 34 * epoch.duration / longest
+        x, base = left + i % across * pitch, (i // across + 1) * tall - 18
+        high = 14.0 if top is None else 3.0 if epoch.duration is None else max(PLOT * epoch.duration / top, 1.0)
         status = epoch.verdict or epoch.status
         took = "" if epoch.duration is None else f", took {seconds(epoch.duration)}"
         bar = (
@@ -174,6 +183,22 @@ def strip(epochs: Sequence[EpochLine]) -> str:
         if labelled:
             parts.append(svg.text(max(x + pitch / 2, 3.2 * len(str(epoch.epoch))), base + 13, str(epoch.epoch), "axis"))
     return "".join([*parts, "</svg>"])
+
+
+def rounded_up(value: float) -> float:
+    """Return the end of an axis of seconds: 1, 2 or 5 times a power of ten, in the unit in which it is shown."""
+    unit = 1.0 if value < 120 else 60.0 if value < 7200 else 3600.0 if value < 172_800 else 86_400.0
+    power: float = unit * 10.0 ** math.floor(math.log10(value / unit))
+    return next((step * power for step in (1, 2, 5) if step * power >= value * (1 - 1e-9)), 10 * power)
+
+
+def _axis(base: float, width: float, top: float) -> Iterator[str]:
+    """Lines at nought, at half and at the end of the axis, each with its duration."""
+    for part in (0.0, 0.5, 1.0):
+        y = base - PLOT * part
+        label = seconds(part * top) if part else "0 s"
+        yield f'<path class="grid" d="M{svg.number(AXIS - 4)} {svg.number(y)}H{svg.number(width)}"/>'
+        yield svg.text(AXIS - 8, y + 3.5, label, "scale")
 
 
 def bar(times: Times | None, duration: float | None, longest: float) -> str:
@@ -199,19 +224,30 @@ _PART = {"rest": "barrier on its way and commit", "alignment": "aligning", "copy
 
 
 def curve(one: Growth) -> str:
-    """The bytes of an operator's state over the epochs; gaps where they are not known."""
+    """The bytes of an operator's state over the epochs, from nought to the labelled maximum."""
     known = [(i, value) for i, (_, value) in enumerate(one.points) if value is not None]
     if len(known) < 2:
         return ""
     top = max(value for _, value in known) or 1
     span = max(len(one.points) - 1, 1)
-    points = " ".join(f"{svg.number(2 + 156 * i / span)},{svg.number(26 - 22 * value / top)}" for i, value in known)
+    left, right, high, base = CURVE_AXIS, CURVE_AXIS + 156.0, 6.0, 30.0
+    points = " ".join(
+        f"{svg.number(left + (right - left) * i / span)},{svg.number(base - (base - high) * value / top)}"
+        for i, value in known
+    )
+    across = f"M{svg.number(left)} {{}}H{svg.number(right)}".format
+    grid = "".join(f'<path class="grid" d="{across(svg.number(y))}"/>' for y in (high, base))
+    labels = svg.text(left - 5, high + 4, size(top), "scale") + svg.text(left - 5, base + 3, "0", "scale")
     first, last = one.points[0][0], one.points[-1][0]
     return (
-        f'<svg class="curve" role="img" viewBox="0 0 160 28" width="160" height="28">'
-        f"<title>epochs {first} to {last}, at most {size(top)}</title>"
+        f'<svg class="curve" role="img" viewBox="0 0 220 36" width="220" height="36">'
+        f"<title>{first} to {last}, at most {size(top)}</title>{grid}{labels}"
         f'<polyline points="{points}"/></svg>'
     )
+
+
+CURVE_AXIS = 58.0
+"""Width of the labels of a curve's axis."""
 
 
 # -- sizes ---------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from abscli.report.runbooks import Runbook
 from abscli.report.standing import State
 from formats.version import FORMAT_VERSION
 
@@ -25,6 +26,73 @@ class About(StrEnum):
     VALIDATION = "validation"
     DIFF = "diff"
     PLAN = "plan"
+
+
+class Made(msgspec.Struct, frozen=True):
+    """How the report was made.
+
+    by: the program with its version; at: the moment, to which ages refer.
+    utc_offsets: minutes by which local time was ahead of UTC where the report was made: each entry is valid from its
+        moment on, the first one also before.
+    """
+
+    by: str
+    at: str
+    utc_offsets: tuple[tuple[str, int], ...]
+
+
+class TimeSource(StrEnum):
+    """The origin of the time of an epoch. TRIGGERED: the store records it; MODIFIED: it is the modification time of the
+    file that describes the epoch, which a copy of the file may change."""
+
+    TRIGGERED = "triggered"
+    MODIFIED = "modified"
+
+
+class Newest(msgspec.Struct, frozen=True):
+    """The newest restorable epoch, or the epoch of the report if that can be restored.
+
+    time, source: None if no time is known; age: seconds from that time to the moment of the report, None if the time is
+    not known or later than that.
+    """
+
+    epoch: int
+    time: str | None
+    source: TimeSource | None
+    age: float | None
+
+
+class SplitRewind(msgspec.Struct, frozen=True):
+    """A split that is read again. reached: the newest position known, None if there is none; resumes_at: the position
+    in the epoch, None for the beginning. Both in the unit of the source, such as bytes of a file or Kafka offsets."""
+
+    task: str
+    split: str
+    reached: int | None
+    resumes_at: int | None
+
+
+class Resume(msgspec.Struct, frozen=True):
+    """The effect of resuming from an epoch.
+
+    rolled_back: newer epochs, as ranges, whose results are computed again; empty if there are none.
+    seconds: from the epoch to the newest of these, None if not known.
+    records: that sources read again up to the newest known positions, None if not known.
+    in_flight: records that the epoch holds on its channels, and that are processed again.
+    repeats: records that are in state already and arrive again (an at-least-once epoch), None if not known.
+    splits: the first of `splits_count` that are read again.
+    output: the effect on sinks, a sentence each.
+    """
+
+    epoch: int
+    rolled_back: str
+    seconds: float | None
+    records: int | None
+    in_flight: int | None
+    repeats: int | None
+    splits: tuple[SplitRewind, ...]
+    splits_count: int
+    output: tuple[str, ...]
 
 
 class Example(msgspec.Struct, frozen=True):
@@ -43,6 +111,7 @@ class Trouble(msgspec.Struct, frozen=True):
     epochs: ranges such as `1,3-9`, empty where it is the store itself.
     meaning: what follows from it; command: what to type about it, None where nothing is known.
     examples: the first few, of the newest epoch first.
+    runbook: the page of the guide about it.
     """
 
     code: str
@@ -52,6 +121,7 @@ class Trouble(msgspec.Struct, frozen=True):
     meaning: str | None
     command: str | None
     examples: tuple[Example, ...]
+    runbook: Runbook
 
 
 class Unchecked(msgspec.Struct, frozen=True):
@@ -78,7 +148,8 @@ class Times(msgspec.Struct, frozen=True):
 
 class EpochLine(msgspec.Struct, frozen=True):
     """One epoch. status: by what is there; verdict: what the check says, None where it was not checked; missing: tasks
-    that have not acked, the first few of `missing_count`; restorable: None where that was not checked."""
+    that have not acked, the first few of `missing_count`; restorable: None where that was not checked; modified: the
+    modification time of the file that describes the epoch, if the store does not record `triggered`."""
 
     epoch: int
     status: str
@@ -95,6 +166,7 @@ class EpochLine(msgspec.Struct, frozen=True):
     state_rows: int | None
     log_records: int | None
     triggered: str | None
+    modified: str | None
     duration: float | None
     policy: str | None
     reason: str | None
@@ -274,7 +346,10 @@ class Table(msgspec.Struct, frozen=True):
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """A whole report.
 
-    about: what it is of. store: as it was named, None for a plan from a graph alone.
+    made: by which program and when.
+    about: what it is of. unit: the word of the system for an epoch.
+    store: the absolute path or the URI, None for a plan from a graph alone; of a file as the file names it.
+    newest: what can be restored and how old it is; resume: what follows from doing so.
     summary: how it stands, in a sentence. checked: what that rests on.
     next: what to type next, in that order.
     problems: what is wrong, the worst first. notes: what should be known besides.
@@ -285,7 +360,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: str = SCHEMA
     version: str = FORMAT_VERSION
+    made: Made
     about: About
+    unit: str = "epoch"
     store: str | None
     format: str
     job: str | None
@@ -300,6 +377,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     epochs: tuple[EpochLine, ...] = ()
     epochs_count: int = 0
     latest_restorable: int | None = None
+    newest: Newest | None = None
+    resume: Resume | None = None
     recoveries: tuple[str, ...] = ()
     graph: Graph | None = None
     depth: Depth | None = None

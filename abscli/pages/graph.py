@@ -10,6 +10,7 @@ from abscli.graph.backedges import back_edges
 from abscli.pages.facts import ChannelsLine, EpochLine, Graph, Link, Node, OperatorLine
 from abscli.planner.ranges import Ranges
 from abscli.report.findings import HARMLESS, Code, StoreReport
+from abscli.report.standing import plural
 from abscli.text.topology import partition_label
 from formats.ids import AnyChannelId, EdgeId
 from formats.job.model import Topology
@@ -65,14 +66,15 @@ def marked(graph: Graph, marks: Marks) -> Graph:
     return msgspec.structs.replace(graph, nodes=(*nodes, *new))
 
 
-def marks_of(report: StoreReport, epochs: Iterable[EpochLine]) -> dict[str, tuple[str, str]]:
-    """What lights up an operator: findings of its tasks, and tasks that have not acked."""
+def marks_of(report: StoreReport, epochs: Iterable[EpochLine], unit: str) -> dict[str, tuple[str, str]]:
+    """Return why operators are lit up: findings of their tasks, and tasks that have not acked. unit: the word of the
+    system for an epoch."""
     where: dict[str, dict[str, list[int]]] = {}
     for epoch in report.epochs:
         for finding in epoch.findings:
             if finding.task is not None and finding.code not in HARMLESS and finding.code is not Code.MISSING_ACK:
                 where.setdefault(finding.task.operator, {}).setdefault(str(finding.code), []).append(epoch.epoch)
-    marks = {id: (DAMAGED, _epochs_text(codes)) for id, codes in where.items()}
+    marks = {id: (DAMAGED, _epochs_text(codes, unit)) for id, codes in where.items()}
     newest = max((epoch.epoch for epoch in epochs), default=0)
     for epoch in report.epochs:
         if epoch.epoch != newest:
@@ -82,12 +84,12 @@ def marks_of(report: StoreReport, epochs: Iterable[EpochLine]) -> dict[str, tupl
             if finding.code is Code.MISSING_ACK and finding.task is not None:
                 lacking[finding.task.operator] = lacking.get(finding.task.operator, 0) + 1
         for id, count in lacking.items():
-            text = f"{count:,} task{'s'[: count != 1]} not in epoch {newest}"
+            text = f"{count:,} task{'s'[: count != 1]} not in {unit} {newest}"
             marks.setdefault(id, (MISSING, text))
     return marks
 
 
-def wrong_edges(report: StoreReport) -> dict[tuple[str, str], str]:
+def wrong_edges(report: StoreReport, unit: str) -> dict[tuple[str, str], str]:
     """Findings of channels, by edge."""
     where: dict[tuple[str, str], dict[str, list[int]]] = {}
     for epoch in report.epochs:
@@ -95,7 +97,7 @@ def wrong_edges(report: StoreReport) -> dict[tuple[str, str], str]:
             if finding.channel is not None and finding.code not in HARMLESS:
                 for edge in _edges(finding.channel):
                     where.setdefault(edge, {}).setdefault(str(finding.code), []).append(epoch.epoch)
-    return {edge: _epochs_text(codes) for edge, codes in where.items()}
+    return {edge: _epochs_text(codes, unit) for edge, codes in where.items()}
 
 
 def _edges(channel: AnyChannelId | EdgeId) -> list[tuple[str, str]]:
@@ -105,9 +107,9 @@ def _edges(channel: AnyChannelId | EdgeId) -> list[tuple[str, str]]:
     return [channel.edge]
 
 
-def _epochs_text(codes: Mapping[str, Sequence[int]]) -> str:
+def _epochs_text(codes: Mapping[str, Sequence[int]], unit: str) -> str:
     texts = [
-        f"{code} in epoch{'s'[: len(set(epochs)) != 1]} {Ranges.of(epochs).brief(NAMED)}"
+        f"{code} in {unit if len(set(epochs)) == 1 else plural(unit)} {Ranges.of(epochs).brief(NAMED)}"
         for code, epochs in sorted(codes.items())
     ]
     return "; ".join(texts[:NAMED]) + (f" and {len(texts) - NAMED} more" if len(texts) > NAMED else "")

@@ -15,10 +15,11 @@ import msgspec
 from markupsafe import Markup
 
 from abscli.pages import drawings
-from abscli.pages.facts import ChannelsLine, Depth, EpochLine, Growth, Report, StateLine, Table
+from abscli.pages.facts import ChannelsLine, Depth, EpochLine, Growth, Report, Resume, StateLine, Table
+from abscli.pages.moments import both_times, time_element
 from abscli.pages.tables import Column, Grid, any_kind, grid
-from abscli.report.standing import State
-from abscli.text.columns import UNKNOWN, clean, moment, number, seconds, size
+from abscli.report.standing import State, plural
+from abscli.text.columns import UNKNOWN, age, clean, number, seconds, size
 from formats.plain_text import plain_json
 from formats.values import plain
 
@@ -49,10 +50,15 @@ def html_of(report: Report) -> bytes:
         graph=_markup(None if report.graph is None else drawings.graph(report.graph)),
         lit=[node for node in report.graph.nodes if node.highlight] if report.graph else [],
         wrong_edges=[link for link in report.graph.links if link.problem] if report.graph else [],
-        strip=_markup(drawings.strip(report.epochs) if report.epochs else None),
+        strip=_markup(drawings.strip(report.epochs, report.unit) if report.epochs else None),
+        durations=any(epoch.duration is not None for epoch in report.epochs),
         sizes=_markup(drawings.sizes(report.depth.states) if report.depth else None),
         sections=_sections(report),
-        triggered=next((one.triggered for one in report.epochs if one.epoch == report.latest_restorable), None),
+        unmeasured=any(epoch.duration is None for epoch in report.epochs),
+        units=plural(report.unit),
+        made_at=both_times(report.made, report.made.at),
+        newest_at=None if report.newest is None or report.newest.time is None
+        else both_times(report.made, report.newest.time),
         sign=SIGNS[report.state],
         text=None if report.text is None else Markup("\n").join(map(clean, report.text.split("\n"))),
         facts=Markup(_inert(report)),
@@ -66,8 +72,9 @@ def html_of(report: Report) -> bytes:
 def _sections(report: Report) -> list[tuple[str, str]]:
     """Anchors and titles of what there is to go to."""
     sections = {
-        "problems": ("What is wrong", report.problems), "text": ("In words", report.text),
-        "epochs": ("Epochs", report.epochs), "recoveries": ("Recovered", report.recoveries),
+        "problems": ("Problems", report.problems), "resume": ("If you restore this", report.resume),
+        "notes": ("Notes", report.notes), "text": ("In words", report.text),
+        "epochs": (plural(report.unit).capitalize(), report.epochs), "recoveries": ("Recoveries", report.recoveries),
         "graph": ("Job graph", report.graph), "operators": ("Operators", report.depth),
         "sizes": ("Sizes", report.depth), "channels": ("Channels", report.depth), "sources": ("Sources", report.depth),
         "growth": ("Growth", report.growth), "tasks": ("Tasks", report.depth),
@@ -100,7 +107,7 @@ def _environment() -> jinja2.Environment:
         loader=jinja2.PackageLoader("abscli.pages"), autoescape=True, undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, finalize=_shown,
     )  # fmt: skip
-    environment.filters.update(size=size, number=number, seconds=seconds, moment=moment)
+    environment.filters.update(size=size, number=number, seconds=seconds, age=age)
     return environment
 
 
@@ -143,6 +150,8 @@ def _grids(report: Report) -> dict[str, Grid | list[tuple[str, Grid]]]:
         grids["epochs"] = _epochs(report)
     if report.depth is not None:
         grids |= _of_depth(report.depth)
+    if report.resume is not None:
+        grids["splits"] = _splits(report.resume)
     if report.growth:
         grids["growth"] = _growth(report)
     grids["tables"] = [(_titled(one.title), _table(i, one)) for i, one in enumerate(report.tables)]
@@ -161,23 +170,37 @@ def _epochs(report: Report) -> Grid:
         return f"epoch-{epoch.epoch}", status not in ("complete", "in-progress"), "; ".join(more) or None
 
     columns = (
-        Column("Epoch", "number", lambda epoch: epoch.epoch),
+        Column(report.unit.capitalize(), "number", lambda epoch: epoch.epoch),
         Column("Status", "status", lambda epoch: epoch.verdict or epoch.status),
-        Column("Can be restored", "yes", lambda epoch: epoch.restorable),
+        Column("Restorable", "yes", lambda epoch: epoch.restorable),
         Column("Tag", "text", lambda epoch: ", ".join(epoch.tags), extra=True),
-        Column("Acked", "text", _acked),
-        Column("New", "size", lambda epoch: epoch.bytes, "bytes that the epoch wrote itself"),
+        Column("Acked", "part", _acked),
+        Column("New", "size", lambda epoch: epoch.bytes, f"bytes that the {report.unit} wrote itself"),
         Column("State", "size", lambda epoch: epoch.state_bytes, "bytes of all state that it refers to"),
         Column("Rows", "number", lambda epoch: epoch.state_rows),
-        Column("Logged", "number", lambda epoch: epoch.log_records, "records on their way at the cut"),
+        Column("In flight", "number", lambda epoch: epoch.log_records, "in-flight records that it holds"),
         Column("Took", "seconds", lambda epoch: epoch.duration),
-        Column("Where the time went", "picture", lambda epoch: _bar(epoch, longest)),
-        Column("Triggered (UTC)", "moment", lambda epoch: epoch.triggered),
+        Column("Where the time went", "picture", lambda epoch: _bar(epoch, longest), scale=("0 s", seconds(longest))),
+        Column("Triggered (UTC)", "moment", lambda epoch: time_element(report.made, epoch.triggered),
+               extra=any(epoch.modified for epoch in report.epochs)),
+        Column("File written (UTC)", "moment", lambda epoch: time_element(report.made, epoch.modified),
+               "modification time of its file; no other time is recorded", extra=True),
         Column("Parent", "number", lambda epoch: epoch.parent),
         Column("Attempt", "number", lambda epoch: epoch.attempt),
     )
     newest_first = report.epochs[::-1]
     return grid("epochs-table", columns, newest_first, count=report.epochs_count, row=about)
+
+
+def _splits(resume: Resume) -> Grid:
+    columns = (
+        Column("Task", "name", lambda one: one.task),
+        Column("Split", "name", lambda one: one.split),
+        Column("Resumes at", "number", lambda one: one.resumes_at or 0),
+        Column("Had reached", "number", lambda one: one.reached),
+        Column("Read again", "number", lambda one: one.reached - (one.resumes_at or 0)),
+    )
+    return grid("splits-table", columns, resume.splits, count=resume.splits_count)
 
 
 def _acked(epoch: EpochLine) -> str | None:
@@ -213,10 +236,9 @@ def _of_depth(depth: Depth) -> dict[str, Grid | list[tuple[str, Grid]]]:
         Column("Logged", "number", lambda one: one.logged),
         Column("Skew", "times", lambda one: one.skew, "bytes of the largest task to the median"),
         *times,
-        Column("Shows", "number", lambda one: one.published_rows, "rows that the epoch shows outside of the store",
-               True),
-        Column("Bytes shown", "size", lambda one: one.published_bytes, "", True),
-        Column("Left out", "number", lambda one: one.skipped, "records, since the job began", True),
+        Column("Published", "number", lambda one: one.published_rows, "rows that the epoch makes visible", True),
+        Column("Bytes published", "size", lambda one: one.published_bytes, "", True),
+        Column("Skipped", "number", lambda one: one.skipped, "records, since the job began", True),
         Column("Watermark (UTC)", "moment", lambda one: one.watermark, "how far event time has come", True),
     ), depth.operators)  # fmt: skip
     tasks = grid("tasks-table", (
@@ -239,12 +261,12 @@ def _of_depth(depth: Depth) -> dict[str, Grid | list[tuple[str, Grid]]]:
         Column("Largest", "text", _largest_piece),
         Column("Largest key", "text", lambda one: None if one.largest is None else
                _measured("{} ({})", one.largest[0], size(one.largest[1]))),
-        Column("Known by", "text", lambda one: one.method),
+        Column("Method", "text", lambda one: one.method),
     ), depth.states, row=lambda one: (None, False, one.unknown))  # fmt: skip
     channels = grid("channels-table", (
         Column("From", "name", lambda one: one.source),
         Column("To", "name", lambda one: one.target),
-        Column("Goes back", "yes", lambda one: one.back_edge),
+        Column("Back edge", "yes", lambda one: one.back_edge),
         Column("Channels", "number", lambda one: one.channels),
         Column("Sent", "number", lambda one: one.sent),
         Column("Received", "number", lambda one: one.received),
@@ -262,8 +284,8 @@ def _of_depth(depth: Depth) -> dict[str, Grid | list[tuple[str, Grid]]]:
     positions = grid("positions-table", (
         Column("Task", "name", lambda one: one.task),
         Column("Split", "name", lambda one: one.split),
-        Column("Goes on at", "number", lambda one: one.offset),
-        Column("In its words", "name", lambda one: one.text, extra=True),
+        Column("Position", "number", lambda one: one.offset),
+        Column("Position as text", "name", lambda one: one.text, extra=True),
         Column("Records", "number", lambda one: one.records),
         Column("Ended", "yes", lambda one: one.finished),
     ), depth.positions, count=depth.positions_count)  # fmt: skip
@@ -295,13 +317,14 @@ def _growth(report: Report) -> Grid:
     def changed(one: Growth) -> float | None:
         return None if not one.first or one.last is None else 100 * (one.last - one.first) / one.first
 
+    first, last = (f"{report.unit.capitalize()} {report.growth[0].points[i][0]}" for i in (0, -1))
     columns = (
         Column("Operator", "name", lambda one: one.id or "all"),
-        Column(f"Epoch {report.growth[0].points[0][0]}", "size", lambda one: one.first),
-        Column(f"Epoch {report.growth[0].points[-1][0]}", "size", lambda one: one.last),
+        Column(first, "size", lambda one: one.first),
+        Column(last, "size", lambda one: one.last),
         Column("Grew", "percent", changed),
-        Column("A day", "per-day", lambda one: one.per_day),
-        Column("Over the epochs", "picture", lambda one: _markup(drawings.curve(one))),
+        Column("Per day", "per-day", lambda one: one.per_day),
+        Column("Size over time", "picture", lambda one: _markup(drawings.curve(one)), scale=(first, last)),
     )
     return grid("growth-table", columns, report.growth)
 

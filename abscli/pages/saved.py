@@ -5,6 +5,7 @@ What it was made from may be gone: the report has what is in the file, and the j
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -15,6 +16,7 @@ import msgspec
 from abscli.pages.depth import OPERATORS
 from abscli.pages.facts import About, EpochLine, Graph, Report, Table
 from abscli.pages.graph import CHANGED, RESTARTS, Marks, graph_of, marked, marks_of, wrong_edges
+from abscli.pages.resume import Maker, newest_of
 from abscli.pages.store_report import EPOCHS, QUICK, READ_ALL
 from abscli.pages.troubles import notes_of, troubles_of, unchecked_of
 from abscli.report.findings import Code, EpochReport, Finding, StoreReport
@@ -109,11 +111,16 @@ S = TypeVar("S", SavedValidation, SavedDiff)
 
 
 class Around(NamedTuple):
-    """What a report of a file has from elsewhere: the job graph, where its store is still to be had, and what the
-    system says of findings."""
+    """What a report of a file has from elsewhere.
 
+    maker: of the report; topology: the job graph, if the user named the store; advice: of the system, on findings.
+    store: the store that the user named, as commands name it.
+    """
+
+    maker: Maker
     topology: Topology | None = None
     advice: Advice = Advice("Store")
+    store: str | None = None
 
 
 def read_validation(document: Mapping[str, Any], path: str) -> SavedValidation:
@@ -142,39 +149,53 @@ def validation_report(saved: SavedValidation, around: Around) -> Report:
     state, headline = standing(
         report, epochs[0].epoch if len(epochs) == 1 else None, unit=around.advice.unit, quick=saved.quick
     )
-    troubles = troubles_of(report, saved.store, around.advice)
+    location = around.store or saved.store
+    troubles = troubles_of(report, location, around.advice, saved.format)
+    newest = newest_of(report, None, around.maker.now)
     lines = tuple(_line(epoch, report) for epoch in epochs[-EPOCHS:])
-    marks, wrong = marks_of(report, lines), wrong_edges(report)
+    marks, wrong = marks_of(report, lines, around.advice.unit), wrong_edges(report, around.advice.unit)
     graph = _graph(around, marks, wrong)
-    store = shlex.quote(saved.store)
+    store = shlex.quote(location)
     again = [f"abs validate {store}", f"abs report {store} --out report.html"]
     first = [trouble.command for trouble in troubles if trouble.command and not trouble.harmless][:1]
     unsatisfied = tuple(f"not met: {demand}" for demand in saved.unsatisfied)
     return Report(
+        made=around.maker.made([time for epoch in epochs for time in (epoch.triggered, epoch.modified)]),
+        unit=around.advice.unit,
         about=About.VALIDATION,
-        store=saved.store,
+        store=location,
         format=saved.format,
         job=saved.job,
         epoch=None,
         state=State.DAMAGED if unsatisfied and state is State.OK else state,
         summary=headline,
-        checked=QUICK.partition(" (")[0] if saved.quick else READ_ALL,
+        checked=None if state is State.UNVERIFIED else f"{QUICK.partition(' (')[0]}." if saved.quick else READ_ALL,
         next=tuple(dict.fromkeys((*first, *again))),
         problems=troubles,
         unchecked=unchecked_of(
             report, {epoch.epoch: epoch.why_unchecked for epoch in saved.epochs}, quick=saved.quick
         ),
-        notes=(*unsatisfied, *notes_of({epoch.epoch: epoch.notes for epoch in saved.epochs})),
+        notes=(*unsatisfied, *relative_to(location, "abs validate"),
+               *notes_of({epoch.epoch: epoch.notes for epoch in saved.epochs}, around.advice.unit)),
         epochs=lines,
         epochs_count=len(epochs),
         latest_restorable=report.latest_restorable,
+        newest=newest,
         graph=graph,
-    )
+    )  # fmt: skip
+
+
+def relative_to(store: str, command: str) -> tuple[str, ...]:
+    """Return a note if a saved file names its store by a relative path. command: that wrote the file."""
+    if "://" in store or os.path.isabs(store):
+        return ()
+    return (f"Paths are relative to the folder in which `{command}` was run: {store}",)
 
 
 def diff_report(saved: SavedDiff, around: Around) -> Report:
     """The report of a comparison."""
-    left, right = (f"epoch {end.epoch} of {end.store}" for end in (saved.left, saved.right))
+    unit = around.advice.unit
+    left, right = (f"{unit} {end.epoch} of {end.store}" for end in (saved.left, saved.right))
     differ = [one for one in saved.operators if one.change not in ("unchanged", "unknown")]
     marks = {one.id: (CHANGED, _change_text(one)) for one in differ[:OPERATORS]}
     graph = _graph(around, marks)
@@ -192,6 +213,8 @@ def diff_report(saved: SavedDiff, around: Around) -> Report:
         "Rows": saved.rows or (),
     }
     return Report(
+        made=around.maker.made(()),
+        unit=around.advice.unit,
         about=About.DIFF,
         store=saved.left.store,
         format=saved.left.format,
@@ -200,6 +223,7 @@ def diff_report(saved: SavedDiff, around: Around) -> Report:
         state=state,
         summary=headline[0].upper() + headline[1:],
         checked=None,
+        notes=relative_to(saved.left.store, "abs diff"),
         next=(f"abs diff {ends[0]} {ends[1]} --rows", f"abs report {ends[1]} --out report.html"),
         graph=graph,
         tables=tuple(table_of(title, rows) for title, rows in tables.items() if rows),
@@ -220,12 +244,15 @@ def plan_report(
         for id, subtasks in (everything if restarts is None else restarts).items()
     }
     graph = _graph(around, marks)
-    back = "The plan names no epoch" if goes_back_to is None else f"Back to epoch {goes_back_to}"
+    unit = around.advice.unit
+    back = f"The plan names no {unit}" if goes_back_to is None else f"Back to {unit} {goes_back_to}"
     scope = "the whole job restarts, from a copy" if restarts is None else f"{_counted(len(marks), 'operator')} restart"
     lists = {name: rows for name, rows in body.items() if _is_table(rows)}
     single = {name: value for name, value in body.items() if not _is_table(value)}
     facts = [{"name": name, "value": _text(value)} for name, value in {**_envelope(document), **single}.items()]
     return Report(
+        made=around.maker.made(()),
+        unit=around.advice.unit,
         about=About.PLAN,
         store=document.get("store"),
         format=str(document["system"]),
@@ -233,7 +260,7 @@ def plan_report(
         epoch=goes_back_to,
         state=State.WARNING,
         summary=f"{back}: {scope}",
-        checked=f"the plan holds while {_counted(len(document['relies_on']), 'file')} stay as they were",
+        checked=f"The plan is valid as long as {_counted(len(document['relies_on']), 'file')} are unchanged.",
         next=tuple(next),
         graph=graph,
         tables=(*(table_of(name, rows) for name, rows in lists.items()), table_of("The plan", facts),
@@ -339,6 +366,6 @@ def _line(epoch: EpochReport, report: StoreReport) -> EpochLine:
         epoch=epoch.epoch, status=str(epoch.verdict), verdict=str(epoch.verdict),
         restorable=epoch.epoch in report.restorable, parent=None, attempt=None, expected=None, acked=None,
         missing=tuple(missing[:20]), missing_count=len(missing), bytes=None, state_bytes=None, state_rows=None,
-        log_records=None, triggered=epoch.triggered, duration=None, policy=epoch.policy, reason=epoch.reason,
-        times=None,
+        log_records=None, triggered=epoch.triggered, modified=epoch.modified, duration=None, policy=epoch.policy,
+        reason=epoch.reason, times=None,
     )  # fmt: skip

@@ -33,13 +33,16 @@ class Row(NamedTuple):
 
 class Column(NamedTuple):
     """kind: `name`, `text`, `number`, `size`, `seconds`, `moment`, `times` (of the median), `percent`,
-    `per-day` (bytes), `status`, `yes`, or `picture`; extra: that nothing has it is nothing unknown."""
+    `per-day` (bytes), `status`, `yes`, `part` (of a whole), or `picture`.
+
+    extra: that nothing has it is nothing unknown; scale: both ends of the axis that the pictures of a column share."""
 
     title: str
     kind: str
     of: Callable[[Any], Any]
     about: str = ""
     extra: bool = False
+    scale: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ def cell(kind: str, value: Any) -> Cell:
         return Cell(f"{value:.1f}×", f"{value:.6g}", kind)
     if kind == "number":
         return Cell(number(value), str(value) if value >= 1000 else None, kind)
-    if kind == "moment":
+    if kind == "moment" and not isinstance(value, Markup):
         return Cell(moment(value), None, kind)
     if kind == "percent":
         return Cell(f"{value:+.1f} %", f"{value:.6g}", kind)

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from abscli.pages.facts import Example, Trouble, Unchecked
 from abscli.planner.ranges import Ranges
 from abscli.report.findings import HARMLESS, Code, Finding, StoreReport
+from abscli.report.runbooks import runbook_for
+from abscli.report.standing import epochs_named
 from abscli.text.validate import MEANING, Advice, Why
 from formats.view import Status
 
@@ -20,9 +22,9 @@ _NEEDS_BYTES = (Code.DIGEST_MISMATCH, Code.ROW_MISMATCH, Code.MISPLACED_KEY)
 _OPEN = (Status.INCOMPLETE, Status.ABORTED, Status.IN_PROGRESS)
 
 
-def troubles_of(report: StoreReport, store: str, advice: Advice) -> tuple[Trouble, ...]:
-    """All findings by their code: what takes something from an epoch that was complete first, then what lacks of those
-    that never were, then what is harmless. store: as commands are to name it."""
+def troubles_of(report: StoreReport, store: str, advice: Advice, system: str) -> tuple[Trouble, ...]:
+    """Group all findings by code: first those of epochs that were complete, then those of epochs that never were, then
+    the harmless ones. store: as commands name it; system: the name of its format."""
     by_code: dict[Code, list[tuple[int | None, Finding]]] = {}
     for finding in report.findings:
         by_code.setdefault(finding.code, []).append((None, finding))
@@ -44,6 +46,7 @@ def troubles_of(report: StoreReport, store: str, advice: Advice) -> tuple[Troubl
             meaning=advice.meanings.get(code, MEANING.get(code)),
             command=command,
             examples=tuple(example(number, finding) for number, finding in entries[:EXAMPLES]),
+            runbook=runbook_for(code, system),
         )
         rows.append((code in HARMLESS, opened, -(max(numbers, default=2**62)), trouble))
     return tuple(row[-1] for row in sorted(rows, key=lambda row: row[:-1]))
@@ -71,10 +74,10 @@ def unchecked_of(report: StoreReport, why: Why, *, quick: bool) -> tuple[Uncheck
     )
 
 
-def notes_of(notes: Mapping[int, Sequence[str]]) -> tuple[str, ...]:
-    """What should be known of epochs, each text once."""
+def notes_of(notes: Mapping[int, Sequence[str]], unit: str) -> tuple[str, ...]:
+    """Return each note once, with the epochs that have it. unit: the word of the system for an epoch."""
     of: dict[str, list[int]] = {}
     for epoch, texts in notes.items():
         for text in texts:
             of.setdefault(text, []).append(epoch)
-    return tuple(f"epoch{'s'[: len(of[text]) != 1]} {Ranges.of(of[text]).brief(SPANS)}: {text}" for text in of)
+    return tuple(f"{epochs_named(numbers, unit)}: {text}" for text, numbers in of.items())

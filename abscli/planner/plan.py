@@ -20,6 +20,8 @@ from formats.plan import Skipped
 from formats.view import EpochDetail, Position, Status
 
 Positions = tuple[Position, ...]
+SourceTask = tuple[TaskId, Positions | None, Positions | None]
+"""A source task, its positions in an epoch, and later; None where unknown."""
 
 NO_CHANGE: Mapping[str, int] = MappingProxyType({})
 
@@ -60,7 +62,7 @@ def plan_full(
         dedup=(),
         replay_logs=_replay_logs(detail, restarted),
         repeats=_repeats(detail, restarted),
-        rewind=tuple(_rewinds(graph, detail, later, restarted)),
+        rewind=tuple(_rewinds_of(graph, detail, later, restarted)),
         untouched=0,
         parallelism=dict(parallelism),
         cost=_cost(graph, detail, later, restarted),
@@ -107,7 +109,7 @@ def plan_partial(
         dedup=tuple(DedupRow(d.source, d.target, str(d.senders), str(d.receivers)) for d in recovery.dedup),
         replay_logs=() if detail is None else _replay_logs(detail, restarted),
         repeats=None if detail is None else _repeats(detail, restarted),
-        rewind=() if detail is None else tuple(_rewinds(graph, detail, later, restarted)),
+        rewind=() if detail is None else tuple(_rewinds_of(graph, detail, later, restarted)),
         untouched=sum(op.parallelism for op in topology.operators) - recovery.tasks,
         parallelism={},
         cost=Cost(None, None, None) if detail is None else _cost(graph, detail, later, restarted),
@@ -149,7 +151,7 @@ def plan_repair(
         dedup=tuple(DedupRow(d.source, d.target, str(d.senders), str(d.receivers)) for d in recovery.dedup),
         replay_logs=_replay_logs(base, restarted),
         repeats=_repeats(base, restarted),
-        rewind=tuple(_rewinds(graph, base, later, restarted)),
+        rewind=tuple(_rewinds_of(graph, base, later, restarted)),
         untouched=sum(op.parallelism for op in topology.operators) - recovery.tasks,
         parallelism={},
         cost=_cost(graph, base, later, restarted),
@@ -221,7 +223,7 @@ def _positions(detail: EpochDetail | None) -> dict[TaskId, Positions | None]:
 
 def _source_tasks(
     graph: Adjacency, detail: EpochDetail, later: EpochDetail | None, restarted: Mapping[str, Ranges]
-) -> Iterator[tuple[TaskId, Positions | None, Positions | None]]:
+) -> Iterator[SourceTask]:
     """Each restarted task that reads from outside, its positions in the epoch and later; None where unknown."""
     then, now = _positions(detail), _positions(later)
     beginning: Positions | None = () if detail.facts.epoch == 0 else None
@@ -232,11 +234,17 @@ def _source_tasks(
                 yield task, then.get(task, beginning), now.get(task)
 
 
-def _rewinds(
-    graph: Adjacency, detail: EpochDetail, later: EpochDetail | None, restarted: Mapping[str, Ranges]
-) -> Iterator[Rewind]:
-    """A row for every split that a restarted source has begun, by task and split."""
-    for task, then, now in _source_tasks(graph, detail, later, restarted):
+def sources_of(detail: EpochDetail, later: EpochDetail | None) -> Iterator[SourceTask]:
+    """Return each task with positions in the epoch or later, for a job whose graph is not known."""
+    then, now = _positions(detail), _positions(later)
+    for task in sorted(then.keys() | now.keys()):
+        if then.get(task) is not None or now.get(task) is not None:
+            yield task, then.get(task), now.get(task)
+
+
+def rewinds(sources: Iterable[SourceTask]) -> Iterator[Rewind]:
+    """Return a row for every split that a source has begun, by task and split."""
+    for task, then, now in sources:
         to = {position.split: position.offset for position in then or ()}
         reached = {position.split: position.offset for position in now or ()}
         for split in sorted(to.keys() | reached.keys()):
@@ -246,12 +254,10 @@ def _rewinds(
             yield Rewind(str(task), split, furthest, back)
 
 
-def _source_records(
-    graph: Adjacency, detail: EpochDetail, later: EpochDetail | None, restarted: Mapping[str, Ranges]
-) -> int | None:
+def _source_records(sources: Iterable[SourceTask]) -> int | None:
     """How many records sources read again; None unless every restarted source's progress is known."""
     total = 0
-    for _, then, now in _source_tasks(graph, detail, later, restarted):
+    for _, then, now in sources:
         if then is None or now is None:
             return None
         before: dict[str, int | None] = {position.split: position.records for position in then}
@@ -265,13 +271,19 @@ def _source_records(
     return total
 
 
+def _rewinds_of(
+    graph: Adjacency, detail: EpochDetail, later: EpochDetail | None, restarted: Mapping[str, Ranges]
+) -> Iterator[Rewind]:
+    return rewinds(_source_tasks(graph, detail, later, restarted))
+
+
 def _cost(
     graph: Adjacency, detail: EpochDetail, later: EpochDetail | None, restarted: Mapping[str, Ranges]
 ) -> Cost:
     return Cost(
         state_bytes=_state_bytes(detail, restarted),
         log_records=_log_records(detail, restarted),
-        source_records=_source_records(graph, detail, later, restarted),
+        source_records=_source_records(_source_tasks(graph, detail, later, restarted)),
     )
 
 

@@ -61,10 +61,14 @@ def standing(report: StoreReport, epoch: int | None, *, unit: str = "epoch", qui
     return found
 
 
+def plural(unit: str) -> str:
+    """Return `epochs`, `checkpoints` or `batches`."""
+    return "batches" if unit == "batch" else f"{unit}s"
+
+
 def epochs_named(numbers: Sequence[int], unit: str = "epoch") -> str:
     """Return `epoch 4`, `epochs 1,3-9` or `batches 2-3`."""
-    plural = "batches" if unit == "batch" else f"{unit}s"
-    return f"{unit if len(numbers) == 1 else plural} {Ranges.of(numbers).brief(SPANS)}"
+    return f"{unit if len(numbers) == 1 else plural(unit)} {Ranges.of(numbers).brief(SPANS)}"
 
 
 def _of_store(report: StoreReport, unit: str) -> Standing:

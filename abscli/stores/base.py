@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from abscli.text.validate import Advice, Leftovers
     from formats.job.model import Topology
     from formats.storage import Storage
-    from formats.view import CheckpointStore
+    from formats.view import CheckpointStore, Status
 
 Progress = Callable[[int, int | None], None]
 """Told the bytes read so far, and of how many (None: not known). Called from any thread, one call at a time."""
@@ -316,6 +316,15 @@ class System(Protocol):
     def recoveries(self, page: StorePage) -> list[str]:
         """What restarted while the job ran, as far as the store tells, a line each, the newest last."""
         return []
+
+    def output_again(
+        self, epoch: int, newer: Mapping[int, Status], topology: Topology | None, policy: str | None
+    ) -> list[str]:
+        """Return the effect on sinks of resuming from an epoch that can be restored, a sentence each.
+
+        newer: the epochs after it; topology, policy: of the epoch, None where they are not known.
+        """
+        return ["Whether sinks publish rows again is not known."]
 
     def advice(self, job: str | None = None) -> Advice:
         """What findings mean here, and what to type about them. job: the job file that the user named."""

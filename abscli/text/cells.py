@@ -25,14 +25,14 @@ def shortened(text: str, limit: int) -> str:
 
 
 def broken(text: str, limit: int, lines: int) -> list[str]:
-    """A name in at most `lines` lines of at most `limit` characters, broken after its own marks where it has some."""
+    """Break a name into at most `lines` lines of at most `limit` characters, at spaces or after signs such as `-`."""
     pieces: list[str] = []
     while cells(text) > limit and len(pieces) < lines - 1:
         cut = limit
         while cells(text[:cut]) > limit:
             cut -= 1
-        mark = max(text.rfind(sign, cut // 2, cut) for sign in "._-/")
+        mark = max(text.rfind(sign, cut // 2, cut) for sign in "._-/ ")
         cut = mark + 1 if mark > 0 else cut
-        pieces.append(text[:cut])
-        text = text[cut:]
+        pieces.append(text[:cut].rstrip(" "))
+        text = text[cut:].lstrip(" ")
     return [*pieces, shortened(text, limit)]

@@ -143,6 +143,18 @@ def seconds(value: float | None) -> str:
     return f"{value / 3600:.1f} h" if value < 172800 else f"{value / 86400:.0f} d"
 
 
+def age(value: float) -> str:
+    """Return an age in its two largest units: `45 s`, `12 min`, `3 h 12 min`, `5 d 4 h`."""
+    minutes = int(value // 60)
+    if minutes < 1:
+        return f"{int(value)} s"
+    if minutes < 60:
+        return f"{minutes} min"
+    large, small = (minutes // 60, minutes % 60) if minutes < 1440 else (minutes // 1440, minutes % 1440 // 60)
+    names = ("h", "min") if minutes < 1440 else ("d", "h")
+    return f"{large:,} {names[0]}" + (f" {small} {names[1]}" if small else "")
+
+
 def moment(value: str | None) -> str:
     """An RFC 3339 time in UTC, to the second."""
     return UNKNOWN if value is None else value[:19].replace("T", " ")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
+import time
 from collections import Counter
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,11 +18,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from abscli import __version__
 from abscli.cli.main import main
 from abscli.pages.html import html_of
 from formats.native import fact_files, layout
 from formats.native.facts import decode_facts, unseal
+from formats.timestamps import unix_time
 from tests.support.commands import answer_of, result_of, run_command
+from tests.support.guide.checkpoints import CLAIMED, JOB, make_incident, make_retained
 from tests.support.imports import ROOT
 from tests.support.pages import Taken
 from tests.support.schemas import checked
@@ -32,6 +38,21 @@ FLINK = ROOT / "tests" / "data" / "flink"
 
 run = partial(run_command, "report")
 facts = partial(result_of, "report")
+
+
+NOON = 1767355200
+"""2026-01-02T12:00:00Z, as seconds since 1970."""
+
+
+@pytest.fixture(autouse=True)
+def at_noon() -> Iterator[None]:
+    """Reports are made at noon on 2 January 2026, in Berlin."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SOURCE_DATE_EPOCH", str(NOON))
+        patch.setenv("TZ", "Europe/Berlin")
+        time.tzset()
+        yield
+    time.tzset()
 
 
 @pytest.fixture
@@ -129,7 +150,7 @@ def test_what_is_damaged_comes_first_with_what_to_do(damaged: Path, capsys: pyte
     assert report["state"] == "damaged"
     assert report["summary"] == "epoch 4. Newest restorable: epoch 2."
     assert report["problems"][0]["code"] == "size-mismatch"
-    assert report["next"][0] == "abs plan-recovery damaged@2 --out plan.json"
+    assert report["next"][0] == f"abs plan-recovery {damaged.resolve()}@2 --out plan.json"
     assert {node["id"]: node["highlight"] for node in report["graph"]["nodes"]}["seen"] == "damaged"
     for command in report["next"]:
         assert main(shlex.split(command)[1:]) in (0, 3)
@@ -182,6 +203,159 @@ def test_a_checkpoint_of_spark(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert report["growth"]
 
 
+# -- age, times, commands, and the effect of a restore -------------------------------------------------------
+
+
+def test_a_report_names_its_maker_and_the_age_of_the_newest_restorable_epoch(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = facts(capsys, store)
+    assert report["made"] == {
+        "by": f"abs {__version__}", "at": "2026-01-02T12:00:00.000Z", "utc_offsets": [["2026-01-02T03:04:01.000Z", 60]],
+    }  # fmt: skip
+    assert report["newest"] == {
+        "epoch": 4, "time": "2026-01-02T03:04:04.000Z", "source": "triggered", "age": 32156.0,
+    }  # fmt: skip
+    text = page_of(capsys, store).text
+    assert "8 h 55 min old" in text
+    assert "triggered 2026-01-02 03:04:04 UTC (04:04:04 +01:00 local)" in text
+    assert f"made by abs {__version__} at 2026-01-02 12:00:00 UTC (13:00:00 +01:00 local)" in text
+
+
+def test_without_a_fixed_time_a_report_is_made_now(
+    store: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("SOURCE_DATE_EPOCH")
+    before = time.time()
+    made = unix_time(facts(capsys, store)["made"]["at"])
+    assert made is not None
+    assert before - 0.001 <= made <= time.time()
+
+
+def test_the_age_of_a_flink_checkpoint_is_that_of_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (original,) = (FLINK / "hashmap-checkpoint").iterdir()
+    job = Path(shutil.copytree(original, tmp_path / original.name))
+    newest = facts(capsys, job)["latest_restorable"]
+    os.utime(job / f"chk-{newest}" / "_metadata", (NOON - 90 * 60, NOON - 90 * 60))
+    report = facts(capsys, job)
+    assert report["newest"] == {
+        "epoch": newest, "time": "2026-01-02T10:30:00.000Z", "source": "modified", "age": 5400.0,
+    }  # fmt: skip
+    assert report["epochs"][-1]["modified"]
+    text = page_of(capsys, job).text
+    assert "1 h 30 min old" in text
+    assert "The checkpoint records no time, and copying a file may change this one." in text
+    assert "File written (UTC)" in text
+    assert "two-phase commit" in " ".join(report["resume"]["output"])
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York"])
+@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999Z", "2026-01-02T03:04:05", "x"])
+def test_a_time_at_the_ends_of_the_calendar_is_a_time(
+    zone: str, moment: str, damaged: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    said = saved(capsys, "validate", damaged, code=3)
+    for epoch in said["epochs"]:
+        epoch["triggered"] = moment
+    Path("saved.json").write_text(json.dumps(said))
+    assert moment[:10] in page_of(capsys, "saved.json").text
+
+
+def test_commands_work_from_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "it's a store"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    make_store("snapshots")
+    report = facts(capsys, "snapshots")
+    assert report["store"] == f"{folder}/snapshots"
+    commands = [*report["next"], *(one["command"] for one in report["problems"])]
+    assert len(commands) > 2
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    for command in commands:
+        assert main(shlex.split(command)[1:]) in (0, 3), command
+    capsys.readouterr()
+
+
+def test_commands_keep_the_options_by_which_the_store_was_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_incident(tmp_path / "incident")
+    monkeypatch.chdir(tmp_path / "incident")
+    Path("my backup").mkdir()
+    report = facts(capsys, CLAIMED, "--search", "my backup", "--no-stats")
+    store, backup = Path(CLAIMED).resolve(), shlex.quote(str(Path("my backup").resolve()))
+    assert report["next"] == [
+        f"abs plan-recovery {store} --out plan.json --search {backup}", f"abs validate {store} --search {backup}",
+    ]  # fmt: skip
+
+
+def test_a_report_tells_what_a_restore_reads_and_publishes_again(
+    damaged: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    resume = facts(capsys, damaged)["resume"]
+    assert (resume["epoch"], resume["rolled_back"], resume["seconds"]) == (2, "3-5", 3.0)
+    main(["plan-recovery", f"{damaged}@2", "-o", "json"])
+    plan = json.loads(capsys.readouterr().out)["body"]
+    assert resume["records"] == plan["cost"]["source_records"] > 0
+    assert resume["in_flight"] == plan["cost"]["log_records"]
+    rewinds = {row["split"]: (row["from"], row["to"]) for row in plan["rewind"]}
+    assert {row["split"]: (row["reached"], row["resumes_at"]) for row in resume["splits"]} == rewinds
+    assert resume["output"] == ["Sink out: no row is published twice (exactly-once)."]
+    assert f"{resume['records']} records that later epochs show as read" in page_of(capsys, damaged).text
+
+
+def test_a_report_of_one_epoch_knows_the_epochs_after_it(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    resume = facts(capsys, f"{store}@2")["resume"]
+    assert (resume["epoch"], resume["rolled_back"], resume["seconds"]) == (2, "3-5", 3.0)
+    assert "Report of an epoch" in page_of(capsys, f"{store}@2").text
+    spark = facts(capsys, f"{copy_of('wc_rocks', tmp_path)}@1")["resume"]
+    assert spark["rolled_back"] == "2-3"
+    assert spark["output"][0].startswith("Batches 2 to 3 ran to the end")
+    make_retained(tmp_path / "checkpoints")
+    flink = facts(capsys, f"{tmp_path}/checkpoints/{JOB}@2")["resume"]
+    assert flink["rolled_back"] == "5"
+    assert "was completed: sinks have published this output already" in flink["output"][0]
+
+
+def test_an_epoch_that_cannot_be_restored_has_no_effect_of_a_restore(
+    damaged: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = facts(capsys, f"{damaged}@4")
+    assert report["resume"] is None
+    assert report["newest"] is None
+    assert "age" not in page_of(capsys, f"{damaged}@4").ids
+
+
+def test_sinks_without_a_transaction_publish_again(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert facts(capsys, shop)["resume"]["output"] == [
+        "Sinks late, every: no row is published twice (exactly-once).",
+        "Sink told: rows that were published after the epoch are published again.",
+    ]
+
+
+def test_the_output_of_a_spark_query_is_that_of_its_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    checkpoint = copy_of("broken_missing_sst", tmp_path)
+    output = facts(capsys, checkpoint)["resume"]["output"]
+    assert output[0] == "Batch 3 ran to the end: the sink has them, and gets the same input again."
+    main(["plan-recovery", str(checkpoint)])
+    planned = " ".join(capsys.readouterr().out.split())
+    assert all(sentence in planned for sentence in output)
+    assert "epoch" not in page_of(capsys, checkpoint).text
+
+
 # -- files ---------------------------------------------------------------------------------------------------
 
 
@@ -204,7 +378,9 @@ def test_a_validation(damaged: Path, capsys: pytest.CaptureFixture[str]) -> None
     alone = facts(capsys, "saved.json")
     assert "no store was named (--store)" in alone["graph"]["note"]
     assert [node["id"] for node in alone["graph"]["nodes"]]
-    assert alone["problems"] == report["problems"]
+    assert [one["examples"] for one in alone["problems"]] == [one["examples"] for one in report["problems"]]
+    relative = "Paths are relative to the folder in which `abs validate` was run: damaged"
+    assert (relative in alone["notes"], relative in report["notes"]) == (True, False)
     assert "epoch-4" in page_of(capsys, "saved.json").ids
 
 
@@ -225,7 +401,7 @@ def test_a_comparison(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("options", "marks", "next"),
     [((), {"lines": "restarts", "seen": "restarts", "out": "restarts"},
-      ["abs restore plan.json --job JOB --dry-run", "abs restore plan.json --job JOB"]),
+      ["abs restore {folder}/plan.json --job JOB --dry-run", "abs restore {folder}/plan.json --job JOB"]),
      (("--failed", "out/0"), {"lines": "restarts", "seen": "restarts", "out": "restarts"},
       ["abs inspect {store} --watch"])],  # the job that runs carries it out itself
 )  # fmt: skip
@@ -237,7 +413,7 @@ def test_a_plan(
     assert (report["about"], report["epoch"]) == ("plan", 4)
     assert {node["id"]: node["highlight"] for node in report["graph"]["nodes"]} == marks
     assert {"restart", "rewind"} <= {table["title"] for table in report["tables"]}
-    assert report["next"] == [command.format(store=store.resolve()) for command in next]
+    assert report["next"] == [command.format(store=store.resolve(), folder=Path.cwd()) for command in next]
     shutil.rmtree(store)
     alone = facts(capsys, "plan.json")
     assert {node["id"]: node["highlight"] for node in alone["graph"]["nodes"]} == marks
@@ -253,8 +429,8 @@ def test_a_plan_of_spark(
     assert checked(out)
     Path("plan.json").write_text(out)
     report = facts(capsys, "plan.json")
-    assert report["summary"] == "Back to epoch 3: the whole job restarts, from a copy"
-    assert report["next"][0] == "abs restore plan.json --to NEW_DIRECTORY --dry-run"
+    assert report["summary"] == "Back to batch 3: the whole job restarts, from a copy"
+    assert report["next"][0] == f"abs restore {tmp_path}/plan.json --to NEW_DIRECTORY --dry-run"
 
 
 def test_a_plan_of_flink(
@@ -265,7 +441,7 @@ def test_a_plan_of_flink(
     saved(capsys, "plan-recovery", job, "--out", "plan.json")
     said = json.loads(Path("plan.json").read_bytes())
     report = facts(capsys, "plan.json")
-    assert report["next"] == [said["body"]["command"], "abs restore plan.json --to NEWDIR"]
+    assert report["next"] == [said["body"]["command"], f"abs restore {tmp_path}/plan.json --to NEWDIR"]
 
 
 # -- what jobs of every kind say -----------------------------------------------------------------------------
@@ -316,9 +492,9 @@ def test_operators_say_what_an_epoch_shows_and_how_far_event_time_is(
     assert rows["every"]["published_bytes"] == sum(part.stat().st_size for part in Path("every").glob("part-*"))
     assert {row["watermark"] for row in rows.values()} == {"end"}
     text = page_of(capsys, shop).text
-    for column in ("Shows", "Bytes shown", "Watermark (UTC)"):
+    for column in ("Published", "Bytes published", "Watermark (UTC)"):
         assert column in text
-    assert "Left out" not in text
+    assert "Skipped" not in text
 
 
 def test_a_fact_that_only_some_operators_have_is_empty_of_the_others(

@@ -10,6 +10,7 @@ import pkgutil
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -98,6 +99,11 @@ def test_every_public_method_is_documented() -> None:
         for name, member in inspect.getmembers(kind):
             if not name.startswith("_") and (callable(member) or isinstance(member, property)):
                 assert member.__doc__, f"{kind.__name__}.{name}"
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert abscli.__version__ == project["version"]
 
 
 def test_importing_it_loads_nothing() -> None:

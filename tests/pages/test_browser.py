@@ -115,6 +115,37 @@ def test_names_that_would_do_harm_do_none(tmp_path: Path) -> None:
         assert page.evaluate("document.images.length") == 0
 
 
+def test_a_table_with_tags_fits_a_page_of_1280_pixels(tmp_path: Path) -> None:
+    file = tmp_path / "report.html"
+    facts = gathered(40, 12)
+    file.write_bytes(html_of(store_report(replace(facts, tags={40: ["nightly-2026-01-02", "before-upgrade"]}))))
+    with Page(tmp_path / "profile", width=1280) as page:
+        page.open(file)
+        table = "document.getElementById('epochs-table').parentElement"
+        assert page.evaluate(f"{table}.scrollWidth <= {table}.clientWidth")
+
+
+def test_on_a_phone_a_wide_table_keeps_its_first_column_and_shows_that_it_scrolls(
+    report: Path, tmp_path: Path
+) -> None:
+    with Page(tmp_path / "profile", width=390) as page:
+        page.open(report)
+        assert page.evaluate("document.documentElement.scrollWidth <= 390")
+        page.evaluate("document.getElementById('epochs-table').parentElement.scrollLeft = 200")
+        cell = "document.querySelector('#epochs-table tbody tr').cells"
+        assert page.evaluate(f"{cell}[0].getBoundingClientRect().left >= 0")
+        assert page.evaluate(f"{cell}[1].getBoundingClientRect().left < 0")
+        shadows = page.evaluate("getComputedStyle(document.querySelector('.scroll')).backgroundAttachment")
+        assert shadows == "local, local, scroll, scroll"
+
+
+def test_a_page_that_is_read_later_shows_the_age_of_that_moment(report: Path, page: Page) -> None:
+    shown = page.evaluate("document.getElementById('age').textContent")
+    assert "11 h 56 min old" in shown
+    assert ", now " in shown, "the report is of January 2026"
+    assert "where you read it" in page.evaluate("document.querySelector('time').title")
+
+
 def test_long_names_widen_no_page(tmp_path: Path) -> None:
     name = "x" * 300
     file = tmp_path / "report.html"

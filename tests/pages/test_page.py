@@ -13,14 +13,21 @@ from dataclasses import replace
 import pytest
 from msgspec.structs import replace as changed
 
-from abscli.pages.facts import Report, State
+from abscli.pages import drawings
+from abscli.pages.facts import Report, SplitRewind, State
 from abscli.pages.graph import EDGES, NODES, graph_of
 from abscli.pages.html import html_of, json_of
-from abscli.pages.store_report import EPOCHS, store_report
+from abscli.pages.moments import local_time
+from abscli.pages.resume import Maker
+from abscli.pages.store_report import EPOCHS, Gathered, store_report
 from abscli.report.findings import Code, EpochReport, Finding, StoreReport
+from abscli.text.cells import broken
+from abscli.text.columns import age
+from abscli.text.validate import Advice
 from formats.ids import ChannelId, TaskId
 from formats.job.model import Edge, Kind, Operator, Partition, Topology
-from formats.view import ChannelFacts, ChannelTable, Status
+from formats.timestamps import unix_time
+from formats.view import ChannelFacts, ChannelTable, Repeat, Status
 from tests.support.pages import MIDDLE, Taken, gathered
 from tests.support.schemas import checked
 
@@ -53,6 +60,149 @@ def test_a_page_of_a_thousand_epochs_of_a_hundred_tasks_is_not_large() -> None:
     page = html_of(store_report(gathered(1000, 100)))
     assert len(page) < 2_000_000
     assert {f"epoch-{number}" for number in range(1, 1001)} <= set(Taken.of(page).ids)
+
+
+def text_of(report: Report) -> str:
+    return " ".join(Taken.of(html_of(report)).text.split())
+
+
+def with_times(facts: Gathered, triggered: str | None, modified: str | None = None) -> Gathered:
+    """The same with another time of the newest epoch."""
+    *others, last = facts.report.epochs
+    epochs = (*others, changed(last, triggered=triggered, modified=modified))
+    return replace(facts, report=changed(facts.report, epochs=epochs))
+
+
+def test_the_age_of_the_newest_restorable_epoch_stands_beside_the_verdict(report: Report) -> None:
+    page = html_of(report).decode()
+    assert '<p class="amount">11 h 58 min old</p>' in page
+    assert page.index('class="amount"') < page.index('id="next"')
+    assert report.newest is not None
+    assert (report.newest.epoch, report.newest.source, report.newest.age) == (120, "triggered", 43080.0)
+
+
+def test_a_modification_time_is_no_time_of_an_epoch() -> None:
+    text = text_of(store_report(with_times(gathered(3), None, "2026-01-02T11:15:00.000Z")))
+    assert "45 min old" in text
+    assert "file written 2026-01-02 11:15:00 UTC (12:15:00 +01:00 local). The epoch records no time" in text
+
+
+@pytest.mark.parametrize(
+    ("triggered", "message"),
+    [(None, "age not known its time is not known"), ("yesterday", "age not known its time is not known"),
+     ("2026-01-02T12:00:01.000Z", "later than this report, so a clock is wrong")],
+)  # fmt: skip
+def test_an_age_that_is_not_known_is_not_invented(triggered: str | None, message: str) -> None:
+    report = store_report(with_times(gathered(3), triggered))
+    assert report.newest is not None
+    assert report.newest.age is None
+    assert message in text_of(report)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s"), (59.9, "59 s"), (60, "1 min"), (3599, "59 min"), (3600, "1 h"), (11_520, "3 h 12 min"),
+     (86_400, "1 d"), (450_000, "5 d 5 h")],
+)  # fmt: skip
+def test_an_age_has_its_two_largest_units(seconds: float, text: str) -> None:
+    assert age(seconds) == text
+
+
+def test_local_time_follows_the_change_to_summer_time() -> None:
+    """UTC offsets in minutes: 60 until 01:00 UTC on 29 March 2026, then 120."""
+    change = unix_time("2026-03-29T01:00:00Z")
+    assert change is not None
+    maker = Maker("abs", "2026-03-29T02:00:00.000Z", lambda at: 120 if at >= change else 60)
+    made = maker.made(["2026-03-29T00:59:59.000Z", None, "no time", "2026-03-29T01:00:00.000Z"])
+    assert made.utc_offsets == (("2026-03-29T00:59:59.000Z", 60), ("2026-03-29T01:00:00.000Z", 120))
+    assert local_time(made, "2026-03-28T12:00:00.000Z") == "2026-03-28 13:00:00 +01:00"
+    assert local_time(made, "2026-03-29T00:59:59.000Z") == "2026-03-29 01:59:59 +01:00"
+    assert local_time(made, "2026-03-29T01:00:00.000Z") == "2026-03-29 03:00:00 +02:00"
+    assert local_time(made, "no time") is None
+
+
+def test_times_in_tables_have_the_local_time_as_tooltip(report: Report) -> None:
+    row = re.search(r'(?s)<tr id="epoch-1".*?</tr>', html_of(report).decode())
+    assert row is not None
+    assert (
+        '<time datetime="2026-01-02T00:00:01.000Z" title="2026-01-02 01:00:01 +01:00 where the report was made">'
+        "2026-01-02 00:00:01</time>"
+    ) in row[0]
+
+
+def test_bars_have_an_axis_with_units(report: Report) -> None:
+    page = html_of(report).decode()
+    strip = re.search(r'(?s)<svg class="strip".*?</svg>', page)
+    assert strip is not None
+    assert re.findall(r'class="scale"[^>]*>([^<]*)', strip[0]) == ["0 s", "500 ms", "1.0 s"]
+    assert '<span class="scale"><span>0 s</span><span>690 ms</span></span>' in page
+    assert '<span class="scale"><span>Epoch 1</span><span>Epoch 120</span></span>' in page
+
+
+def test_without_durations_bars_have_no_axis() -> None:
+    facts = gathered(3)
+    report = store_report(replace(facts, epochs=[changed(one, duration=None) for one in facts.epochs], times={}))
+    assert 'class="scale"' not in drawings.strip(report.epochs, report.unit)
+    assert "durations are not recorded" in text_of(report)
+
+
+@pytest.mark.parametrize(
+    ("value", "end"),
+    [(0.69, 1.0), (1.0, 1.0), (0.0031, 0.005), (11, 20), (119, 200), (121, 300), (7199, 12_000), (7200, 7200),
+     (8000, 18_000)],
+)  # fmt: skip
+def test_the_end_of_an_axis_is_a_round_number_of_its_unit(value: float, end: float) -> None:
+    assert drawings.rounded_up(value) == pytest.approx(end)
+
+
+def test_a_restore_rolls_back_what_follows_and_reads_it_again() -> None:
+    facts = gathered(5, 4)
+    behind = gathered(3, 4)
+    assert behind.detail is not None
+    report = changed(facts.report, restorable=(1, 2, 3))
+    resumed = store_report(
+        replace(facts, report=report, detail=behind.detail, later=facts.detail, output=["Sink printed: once."])
+    )
+    assert resumed.resume is not None
+    assert (resumed.resume.rolled_back, resumed.resume.seconds, resumed.resume.records) == ("4-5", 2.0, 20)
+    assert resumed.resume.splits == (SplitRewind("lines/0", "in/a.txt", 5000, 3000),)
+    text = text_of(resumed)
+    assert "If you restore epoch 3 Rolled back: epochs 4-5, up to 2.0 s newer." in text
+    assert "Read again: 20 records that later epochs show as read, and all input after these." in text
+    assert "Output: Sink printed: once." in text
+
+
+def test_without_newer_positions_the_input_that_is_read_again_is_not_known(report: Report) -> None:
+    assert report.resume is not None
+    assert report.resume.records is None
+    assert "How much that is, is not known: no newer source positions are known." in text_of(report)
+
+
+def test_records_that_count_twice_are_those_of_the_check() -> None:
+    facts = gathered(1)
+    (epoch,) = facts.report.epochs
+    repeat = Repeat(ChannelId(TaskId("lines", 0), TaskId(MIDDLE, 0)), 3)
+    report = changed(facts.report, epochs=(changed(epoch, policy="at-least-once", repeats=(repeat, repeat)),))
+    text = text_of(store_report(replace(facts, report=report)))
+    assert "Counted twice in state: 6 records, because the epoch was taken at-least-once." in text
+
+
+def test_every_problem_has_its_runbook(report: Report) -> None:
+    assert report.problems
+    for problem in report.problems:
+        assert f"Runbook: {problem.runbook.title}, {problem.runbook.location}" in text_of(report)
+
+
+def test_a_page_uses_the_word_of_its_system() -> None:
+    facts = replace(gathered(97), format="spark", advice=Advice("Checkpoints", unit="batch"))
+    text = text_of(store_report(facts))
+    assert "newest restorable batch 96" in text
+    assert "epoch" not in text.replace("epochs/97/counts.parquet", "").lower()
+
+
+def test_a_name_breaks_between_words() -> None:
+    assert broken("Average per item and second", 26, 3) == ["Average per item and", "second"]
+    assert broken("average_per_item_and_second", 26, 3) == ["average_per_item_and_", "second"]
 
 
 def test_of_more_epochs_the_newest_are_listed_and_the_page_says_so() -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
 from abscli.pages.depth import slowest
+from abscli.pages.resume import Maker
 from abscli.pages.store_report import Gathered
 from abscli.report.findings import Code, EpochReport, Finding, StoreReport
 from abscli.text.statistics import TrendPage
@@ -26,6 +27,8 @@ from formats.view import (
 )
 
 SOURCE, MIDDLE, SINK = "lines", "counts", "printed"
+MAKER = Maker("abs 0.0.0", "2026-01-02T12:00:00.000Z", lambda at: 60)
+"""The maker of reports: at noon in UTC, an hour later by local time."""
 DAMAGED_EVERY = 97
 """Every so many epochs one is damaged."""
 
@@ -83,7 +86,7 @@ def gathered(
         1.2, 1.1, (), (),
     )  # fmt: skip
     return Gathered(
-        path=path, format="abs", job=job, named=None, quick=True,
+        path=path, format="abs", job=job, named=None, quick=True, maker=MAKER,
         report=StoreReport(tuple(reports), (), (), whole), advice=Advice("Store"), epochs=facts, times=times,
         detail=detail, topology=_topology(names, tasks, job), statistics=(statistics,) if epochs else None,
         growth=TrendPage.over(path, "abs", job, grown) if grown else None, next=[f"abs validate {path}"],

@@ -63,10 +63,14 @@
   });
 
   all("time").forEach((element) => {
-    const minutes = (Date.now() - Date.parse(element.dateTime)) / 60000;
-    if (!(minutes >= 0)) return;
-    const age = minutes < 120 ? `${Math.round(minutes)} min` : minutes < 2880 ? `${Math.round(minutes / 60)} h` : `${Math.round(minutes / 1440)} d`;
-    element.after(` (${age} ago)`);
+    const at = new Date(element.dateTime);
+    if (!Number.isNaN(at.getTime())) element.title += `\n${at.toLocaleString("sv", { timeZoneName: "short" })} where you read it`;
+  });
+  all("[data-since]").forEach((element) => {
+    if (!(Date.now() - Date.parse(element.dataset.made) > 120000)) return;
+    const minutes = Math.floor((Date.now() - Date.parse(element.dataset.since)) / 60000);
+    const [large, small, names] = minutes < 1440 ? [Math.floor(minutes / 60), minutes % 60, ["h", "min"]] : [Math.floor(minutes / 1440), Math.floor(minutes % 1440 / 60), ["d", "h"]];
+    element.textContent = `, now ${large ? `${large} ${names[0]} ` : ""}${small} ${names[1]}`;
   });
 
   const select = (element) => {

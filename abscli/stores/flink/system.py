@@ -8,7 +8,7 @@ from abscli.stores.base import Checked, Lives, Orphans, Owners, Progress, System
 from formats.reference import NOTHING, ReadOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from abscli.diff.epochs import Besides
     from abscli.diff.state import Side
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from formats.flink.store import FlinkStore
     from formats.job.model import Topology
     from formats.storage import Storage
-    from formats.view import CheckpointStore
+    from formats.view import CheckpointStore, Status
 
 
 class Flink(System):
@@ -118,6 +118,13 @@ class Flink(System):
         from abscli.stores.flink.diff import compare
 
         return compare(left, right)
+
+    def output_again(
+        self, epoch: int, newer: Mapping[int, Status], topology: Topology | None, policy: str | None
+    ) -> list[str]:
+        from abscli.stores.flink.text.resume import output_again
+
+        return output_again(epoch, newer)
 
     def advice(self, job: str | None = None) -> Advice:
         from abscli.stores.flink.text.validate import MEANING, next_command

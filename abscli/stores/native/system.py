@@ -8,7 +8,7 @@ from abscli.stores.base import Checked, Progress, System, Visit, Words, unvisite
 from formats.reference import NOTHING, ReadOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from abscli.diff.rows import Compared
     from abscli.diff.state import Pair, Side
@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from abscli.stores.removal import Collected, RemovalRequest
     from abscli.text.inspect_page import EpochPage, StorePage
     from abscli.text.validate import Advice, Leftovers
+    from formats.job.model import Topology
     from formats.native.store import NativeStore
     from formats.storage import Storage
-    from formats.view import CheckpointStore
+    from formats.view import CheckpointStore, Status
 
 
 class Native(System):
@@ -136,6 +137,13 @@ class Native(System):
 
         assert isinstance(store, NativeStore)
         return SuccessionPage(succeeded(store, epoch, file), store.path, store.job, epoch, file)
+
+    def output_again(
+        self, epoch: int, newer: Mapping[int, Status], topology: Topology | None, policy: str | None
+    ) -> list[str]:
+        from abscli.stores.native.text.resume import output_again
+
+        return output_again(topology, policy)
 
     def advice(self, job: str | None = None) -> Advice:
         from functools import partial

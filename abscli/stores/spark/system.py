@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from abscli.stores.spark.recovery import SparkRecovery
     from abscli.text.inspect_page import EpochPage
     from abscli.text.validate import Advice
+    from formats.job.model import Topology
     from formats.spark.store import SparkStore
     from formats.storage import Storage
+    from formats.view import Status
 
 
 class Spark(System):
@@ -73,6 +75,13 @@ class Spark(System):
         from abscli.stores.spark.text.inspect import epoch_text
 
         return epoch_text(page, width=width, ascii=ascii)
+
+    def output_again(
+        self, epoch: int, newer: Mapping[int, Status], topology: Topology | None, policy: str | None
+    ) -> list[str]:
+        from abscli.stores.spark.text.resume import output_again
+
+        return output_again(epoch, newer)
 
     def advice(self, job: str | None = None) -> Advice:
         from abscli.stores.spark.text.validate import MEANING, next_command

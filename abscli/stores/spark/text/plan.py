@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import shlex
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ from formats.spark import layout
 from formats.spark.logs.offsets import NAMED_SOURCES
 from formats.spark.logs.places import VERSIONS
 from formats.spark.logs.sink_log import FOLDER
-from formats.spark.plan import SetPosition, SinkPlan, SparkPlan
+from formats.spark.plan import Again, SetPosition, SinkPlan, SparkPlan
 from formats.version import FORMAT_VERSION
 
 SKIPPED = 10
@@ -58,10 +59,22 @@ def _skipped(plan: Plan[SparkPlan], width: int) -> list[str]:
 
 def sink(plan: Plan[SparkPlan]) -> list[str]:
     """What the sink will see again, a sentence each."""
-    if not plan.body.replayed:
-        return [f"Nothing: batch {plan.body.batch} is the newest, and none was in flight."]
-    done = [one.batch for one in plan.body.replayed if one.committed]
-    flight = [one.batch for one in plan.body.replayed if not one.committed]
+    body = plan.body
+    return seen_again(body.batch, body.replayed, unchanged=body.next_batch_unchanged, sink=body.sink)
+
+
+def seen_again(
+    batch: int, replayed: Sequence[Again], *, unchanged: bool = False, sink: SinkPlan | None = None
+) -> list[str]:
+    """Return what the sink sees again if the query resumes after a batch, a sentence each.
+
+    replayed: the batches that run again; unchanged: the first of them has the input that it had.
+    sink: the file sink whose log goes back as well.
+    """
+    if not replayed:
+        return [f"Nothing: batch {batch} is the newest, and none was in flight."]
+    done = [one.batch for one in replayed if one.committed]
+    flight = [one.batch for one in replayed if not one.committed]
     sentences = []
     if done:
         sentences.append(f"{_batches(done)} ran to the end: the sink has them, and gets the same input again.")
@@ -69,18 +82,18 @@ def sink(plan: Plan[SparkPlan]) -> list[str]:
         were = "was" if len(flight) == 1 else "were"
         sentences.append(f"{_batches(flight)} {were} in flight: the sink may have all, a part or nothing of it, and "
                          "gets it again.")  # fmt: skip
-    if plan.body.next_batch_unchanged:
-        rest = " Later ones may be cut differently." if len(plan.body.replayed) > 1 else ""
-        sentences.append(f"Batch {plan.body.batch + 1} runs with exactly the input that it had.{rest}")
+    if unchanged:
+        rest = " Later ones may be cut differently." if len(replayed) > 1 else ""
+        sentences.append(f"Batch {batch + 1} runs with exactly the input that it had.{rest}")
     else:
         sentences.append("Batches have the same numbers but may be cut differently: more or less input in each.")
-    risky = len(plan.body.replayed) - plan.body.next_batch_unchanged
-    if plan.body.sink is not None:
-        sentences += _sink_log(plan.body.sink, plan.body.batch)
+    risky = len(replayed) - unchanged
+    if sink is not None:
+        sentences += _sink_log(sink, batch)
     elif risky:
         sentences.append(
             f"A sink that skips batch numbers it has seen (Spark's file sink by _spark_metadata, Delta) has to forget "
-            f"those above {plan.body.batch + plan.body.next_batch_unchanged} first, or it loses rows (of a file sink "
+            f"those above {batch + unchanged} first, or it loses rows (of a file sink "
             "--sink OUTPUT takes care); one that overwrites by key comes out right; one that appends has rows twice."
         )
     return sentences
