@@ -24,7 +24,7 @@ from abscli.engine.coordinator import Progress
 from abscli.engine.errors import JobFailed
 from abscli.engine.job import JobOptions, Outcome, run_job
 from abscli.engine.losses.decisions import Scope
-from abscli.engine.telemetry.news import News, SourceGoesOn, SourceHeldUp
+from abscli.engine.telemetry.news import News, Recovered, SourceGoesOn, SourceHeldUp
 from abscli.report.findings import Code
 from abscli.stores.native.check import check_all
 from formats.job.model import Topology
@@ -294,6 +294,7 @@ def test_latest_is_where_the_topic_ended_at_the_start_also_for_who_begins_again(
     numbered(broker, topic, range(100, 110))
     topology = reading(pipelines(), broker, topic, start="latest")
     services: list[Any] = []
+    recoveries: list[News] = []
     sent: list[bool] = []
 
     def progress(now: Progress) -> None:
@@ -304,11 +305,14 @@ def test_latest_is_where_the_topic_ended_at_the_start_also_for_who_begins_again(
         elif len(sent) == 1 and now.records == 20:
             service.crew.kill(0)
             sent.append(True)
-        elif len(sent) == 2 and service.losses.settled and not now.epochs:
+        elif recoveries and now.records == 20:
             service.request_stop()
 
+    def news(one: News) -> None:
+        recoveries.extend([one] if isinstance(one, Recovered) else [])
+
     options = inline(tmp_path, interval=None, recovery=Scope.FULL)
-    run_job(topology, str(tmp_path / "store"), options, progress, services.append)
+    run_job(topology, str(tmp_path / "store"), options, progress, services.append, on_news=news)
     assert len(sent) == 2
     check_rows(tmp_path, Counter(rows=20))
 
