@@ -175,7 +175,7 @@ def classes_of(jar: zipfile.ZipFile) -> Iterator[str]:
 
 
 @on_flink
-@pytest.mark.minutes
+@pytest.mark.soak
 def test_the_jars_of_flink_2_3_have_every_serializer_but_those_that_rules_name() -> None:
     there: set[str] = set()
     for path in flink_jars():

@@ -1,4 +1,36 @@
-"""What a sink of a worker has to do."""
+"""The contract of every sink: each row of a complete epoch is in the target once, or the job refuses to run.
+
+Terms:
+
+- The *target* is what a sink writes: a folder, a bucket, a table, a topic, stdout. Only the job file that the user
+  names says which target a sink has. Its identity is what the server, catalog or file system says of it, plus its
+  name.
+- A *part* holds the rows of one task for one epoch. It is identified by sink, attempt, epoch and task. Epoch numbers
+  alone identify nothing: copies of a store use the same numbers.
+- A *commit marker* is written with the rows, in one step with them where the target has transactions, else after
+  them. It names the epoch and the attempt. The marker, not the rows, tells whether an epoch was delivered: owners
+  delete, archive and compact rows.
+
+Rules:
+
+1. A worker stages rows (`Sink.cut`) and publishes nothing. Rows that the target refuses fail here, before a manifest
+   names them (`staged.trial`; append to PostgreSQL inserts them).
+2. The manifest names the parts. It also records, per target, the newest epoch whose rows the target must have, and
+   how many rows that makes in total (`formats.native.committed`). Pruning, rescaling, copying and rebuilding keep
+   this record.
+3. After the manifest, and before the next one, the driver publishes the parts it names (`outputs.Outputs.reveal`).
+   This can be repeated without harm.
+4. A target accepts rows from the attempt that owns it. An attempt that has lost its target or its store publishes
+   nothing and ends with `Overtaken`.
+5. Before a job resumes, and for `validate --job`, the target is compared with the manifests (`gaps`, `settling`). The
+   result is a verdict, `abscli.report.findings.SinkVerdict`: exact, pending, incomplete, foreign, unknown or
+   unchecked. Pending rows are delivered. Incomplete and foreign targets are refused until the user decides.
+6. While a job runs, the driver checks before each delivery that the newest marker is still there. A target that
+   became an older copy of itself ends the job.
+
+What an owner does on purpose keeps a target exact: retention, deletes, dropped partitions, VACUUM, compaction,
+expired snapshots, archived part files. Only stdout has no marker: there, rows can be written again after a crash.
+"""
 
 from __future__ import annotations
 

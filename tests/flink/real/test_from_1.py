@@ -26,6 +26,7 @@ from tests.support.maven import jars
 from tests.support.schemas import checked
 
 pytestmark = [
+    pytest.mark.soak,
     pytest.mark.usefixtures("jvm"),
     pytest.mark.minutes,
     pytest.mark.skipif(shutil.which("javac") is None, reason="there is no Java compiler"),
