@@ -43,6 +43,13 @@ class Described(NamedTuple):
     partitions: frozenset[int]
 
 
+class Seen(NamedTuple):
+    """A topic at some moment. id: see `Described`. ends: by partition, the offset after its newest record."""
+
+    id: str | None
+    ends: Mapping[int, int]
+
+
 class Brokers:
     """Those that are named, HOST:PORT with commas between. config: further settings of librdkafka, such as
     `sasl.username`. Raises MissingPackage, BadSetting."""
@@ -116,6 +123,27 @@ class Brokers:
         words = there.topic_id.get_most_significant_bits(), there.topic_id.get_least_significant_bits()
         id = "".join(f"{word % 2**64:016x}" for word in words) if any(words) else None
         return Described(id, frozenset(partition.id for partition in there.partitions))
+
+    def look(self, topic: str, *, seconds: float | None = None) -> Seen | None:
+        """Return the id and the ends of a topic, open transactions included; None if it is missing.
+
+        Raises Unreachable, as `topics`.
+        """
+        from confluent_kafka import KafkaException, TopicPartition
+        from confluent_kafka.admin import OffsetSpec
+
+        described = self.describe(topic, seconds=seconds)
+        if described is None:
+            return None
+        asked = self._admin.list_offsets(
+            {TopicPartition(topic, partition): OffsetSpec.latest() for partition in described.partitions},
+            request_timeout=SECONDS if seconds is None else seconds,
+        )
+        try:
+            ends = {split.partition: future.result().offset for split, future in asked.items()}
+        except KafkaException as error:
+            raise self._unreachable(error) from None
+        return Seen(described.id, ends)
 
     def largest_message(self, topic: str, *, seconds: float | None = None) -> int | None:
         """Return `max.message.bytes` of a topic, in bytes; None if the client may not ask. Unreachable as `topics`."""

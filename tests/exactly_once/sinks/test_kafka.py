@@ -12,10 +12,12 @@ from msgspec.structs import replace
 
 from abscli.engine.errors import EngineStopped, JobFailed, UsageError
 from abscli.engine.sinks.kafka import topic as sink_topic
-from abscli.engine.sinks.kafka.topic import KafkaTopic
+from abscli.engine.sinks.kafka.markers import SinkName
+from abscli.engine.sinks.kafka.topic import KafkaTopic, how_changed
 from abscli.engine.sinks.kafka.transactions import Transactions
 from abscli.engine.sinks.staged.contract import Delivery, StagedPart
 from abscli.report.findings import Code
+from formats.brokers import Seen
 from formats.ids import EpochId
 from formats.job.model import Kind
 from formats.native.facts import SinkFile, digest
@@ -284,3 +286,49 @@ def test_a_broker_that_is_not_there_is_said(
     monkeypatch.setattr(sink_topic, "SECONDS", 0.5)
     with pytest.raises(EngineStopped, match=r"127.0.0.1:1 does not answer"):
         target(broker, topic, brokers="127.0.0.1:1").check()
+
+
+# -- a topic that loses records -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("which", ["rows", "markers"])
+def test_a_topic_that_is_created_again_while_the_job_runs_ends_it(
+    lines: Lines, broker: Broker, topic: str, which: str
+) -> None:
+    lost = topic if which == "rows" else SinkName("copied", "out", topic).marks
+
+    def create_again(epochs: int) -> None:
+        if epochs == 3:
+            broker.remove(lost)
+            broker.make(lost, 2 if which == "rows" else 1)
+
+    with pytest.raises(EngineStopped, match=r"was deleted and created again|has lost them while the job ran"):
+        lines.run(at=create_again)
+
+
+def test_a_topic_that_was_created_again_between_two_runs_is_refused_and_then_a_choice(
+    lines: Lines, broker: Broker, topic: str
+) -> None:
+    lines.run(epochs=3)
+    broker.remove(topic)
+    broker.make(topic)
+    with pytest.raises(UsageError, match="was deleted and created again"):
+        lines.resume()
+    lines.resume(take_ownership=True)
+    lines.resume()
+
+
+@pytest.mark.parametrize(
+    ("now", "problem"),
+    [
+        (Seen("a", {0: 7, 1: 3}), None),
+        (Seen("a", {0: 9, 1: 3, 2: 0}), None),
+        (Seen("a", {0: 6, 1: 3}), "lost the end of partition 0: it ended at 7, and ends at 6"),
+        (Seen("a", {0: 7}), "lost the end of partition 1: it ended at 3, and ends at 0"),
+        (Seen("b", {0: 7, 1: 3}), "was deleted and created again"),
+        (None, "was deleted"),
+    ],
+)
+@pytest.mark.fast(reason="starts no broker")
+def test_a_topic_has_lost_records_if_an_end_is_lower_or_its_id_another(now: Seen | None, problem: str | None) -> None:
+    assert how_changed(Seen("a", {0: 7, 1: 3}), now) == problem

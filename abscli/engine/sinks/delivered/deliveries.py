@@ -106,8 +106,8 @@ class Deliveries:
         if undone is not None and not self._take_ownership:
             raise UsageError(
                 f"sink {target.operator}: {undone}",
-                hint="set that right; or go on with --take-ownership, which writes what the store still has of the "
-                "line and the table does not show",
+                hint="restore what it had; or resume without that, with --take-ownership: rows whose commit marker is "
+                "still there are not written again",
             )
         line = tuple(stretches(promises.lives, parent)) if parent else ()
         shown = shown_by(target, store.storage if store is not None else None, ids)

@@ -22,6 +22,7 @@ from abscli.engine.sinks.kafka.markers import CONFIG, Marks, Message, SinkName, 
 from abscli.engine.sinks.kafka.transactions import Lost, Transactions, read_to_end
 from abscli.engine.sinks.staged.contract import Delivery, without_newest
 from abscli.engine.sinks.staged.refusals import rows_refused, taken_over
+from formats.brokers import Brokers, Seen
 from formats.ids import EpochId
 from formats.job.kafka import Topic
 from formats.job.model import Operator
@@ -34,6 +35,16 @@ BATCH_OVERHEAD = 100
 """Bytes that a batch of one message has besides its key and value, rounded up."""
 LOOK_SECONDS = 10.0
 """For which brokers are waited for by who only looks."""
+
+
+def how_changed(before: Seen, now: Seen | None) -> str | None:
+    """Return how a topic lost records that were there before; None if it did not. Retention loses no end of a log."""
+    if now is None or now.id != before.id:
+        return "was deleted" if now is None else "was deleted and created again"
+    for partition, end in sorted(before.ends.items()):
+        if now.ends.get(partition, 0) < end:
+            return f"lost the end of partition {partition}: it ended at {end}, and ends at {now.ends.get(partition, 0)}"
+    return None
 
 
 class KafkaTopic:
@@ -52,6 +63,8 @@ class KafkaTopic:
         self._writer = ""
         self._patience = LOOK_SECONDS
         self._largest: int | None = None
+        self._brokers: Brokers | None = None
+        self._seen: dict[str, Seen] = {}
 
     @property
     def operator(self) -> str:
@@ -139,12 +152,36 @@ class KafkaTopic:
         return marks
 
     def identity(self) -> str | None:
-        """As of `Target`."""
-        return None
+        """As of `Target`: the topic's id (KIP-516); None for brokers before 2.8."""
+        seen = self._look(self._topic)
+        return seen.id if seen is not None else None
 
     def undone(self, identity: str | None) -> str | None:
-        """As of `Target`."""
-        return None
+        """Return that the topic was deleted and created again; None if it was not."""
+        now = self.identity() if identity is not None else None
+        if identity is None or now == identity:
+            return None
+        return f"{self.title} was deleted and created again: its id was {identity}, and is {now} now"
+
+    def _look(self, topic: str) -> Seen | None:
+        self._brokers = self._brokers or brokers_of(self._operator, self._directory)
+        brokers = self._brokers
+        return until_brokers_answer(self._operator, lambda: brokers.look(topic, seconds=ONCE), seconds=self._patience)
+
+    def _check_topics(self) -> None:
+        """Raise EngineStopped if the topic, or that of the markers, lost records since the last delivery."""
+        for topic, before in self._seen.items():
+            if (problem := how_changed(before, self._look(topic))) is not None:
+                raise EngineStopped(
+                    f"sink {self.operator}: topic {topic} {problem}, while the job ran: committed records are "
+                    "lost",
+                    hint="if a broker was replaced by an older copy, bring the newer one back; `abs run --resume` then "
+                    "compares the markers of the topic with the store",
+                )
+
+    def _note_topics(self) -> None:
+        seen = {topic: self._look(topic) for topic in (self._topic, self._name.marks)}
+        self._seen = {topic: one for topic, one in seen.items() if one is not None}
 
     def take(self, attempt_id: str, left: Collection[EpochId], oldest: int) -> None:
         """As of `Target`."""
@@ -190,12 +227,14 @@ class KafkaTopic:
                 self._marks = marks
             if delivery.epoch in self._marks.epochs or delivery.epoch in self._marks.left:
                 return
+            self._check_topics()
             try:
                 self._transactions.write(self._messages(delivery))
             except Lost:
                 self._marks = None  # it was committed, or not; and somebody else may be the writer now
                 continue
             self._marks.epochs[delivery.epoch] = None
+            self._note_topics()
             return
         raise self._crowded()
 
