@@ -8,6 +8,7 @@ from abscli.planner.repeats import may_repeat
 from abscli.report.findings import HARMLESS, Code, EpochReport, Finding
 from abscli.stores.native.checks.conservation import POLICIES, check_conservation
 from abscli.stores.native.checks.files import check_files
+from abscli.stores.native.checks.growth import EXACT_POLICIES, check_growth
 from abscli.stores.native.checks.parts import check_logs, check_parts, check_schedules
 from abscli.stores.native.checks.positions import Cut, check_operators, check_positions, cut_of
 from formats.native.counters import Channels, by_operator
@@ -62,7 +63,7 @@ def cut_in(evidence: EpochEvidence) -> Cut | None:
     """Where the sources stood, for the children of this epoch; None if that cannot be read."""
     if evidence.head is None or evidence.parts is None:
         return None
-    return cut_of(evidence.epoch, evidence.head.generation, evidence.parts)
+    return cut_of(evidence.epoch, evidence.head.generation, evidence.head.policy, evidence.parts)
 
 
 def _cut(evidence: EpochEvidence, unchecked: set[Code]) -> Iterator[Finding]:
@@ -99,6 +100,9 @@ def _positions(evidence: EpochEvidence, parent: Cut | None, unchecked: set[Code]
         yield from check_operators(parent, parts, evidence.manifest.moved if evidence.manifest else {})
     else:
         yield from check_positions(parent, parts)
+        if evidence.topology is not None:
+            exact = {head.policy, parent.policy} <= EXACT_POLICIES
+            yield from check_growth(evidence.topology, parent.epoch, parent.totals, parts, exact=exact)
 
 
 def _verdict(evidence: EpochEvidence, findings: list[Finding]) -> Status:

@@ -32,12 +32,12 @@ def source(*positions: Position) -> tuple[PartFacts, ...]:
     (Position("a", 5, 1), Position("a", None, None), False),
 ])
 def test_a_split_neither_goes_back_nor_vanishes(before: Position, after: Position, regressed: bool) -> None:
-    found = list(check_positions(cut_of(1, 1, source(before)), source(after)))
+    found = list(check_positions(cut_of(1, 1, "aligned", source(before)), source(after)))
     assert [f.code for f in found] == ([Code.POSITION_REGRESSED] if regressed else [])
 
 
 def test_a_new_split_is_no_step_back() -> None:
-    assert list(check_positions(cut_of(1, 1, source()), source(Position("new", 0, 0)))) == []
+    assert list(check_positions(cut_of(1, 1, "aligned", source()), source(Position("new", 0, 0)))) == []
 
 
 def test_positions_are_compared_with_those_of_the_parent_alone(build: Build, whole: EpochEvidence) -> None:

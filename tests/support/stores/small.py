@@ -123,8 +123,9 @@ class Build:
         return facts
 
     def part(self, epoch: int, task: str, base: tuple[StateFileFacts, ...] = ()) -> PartFacts:
-        """A task's part, its files written. Per epoch, every regular channel has carried 10 records; every back-edge
-        channel 4, of which the last 2 are logged and so not received."""
+        """A task's part, its files written. Per epoch, every channel from `lines` has carried 10 records; every
+        back-edge channel 4, of which the last 2 are logged and so not received; those to the sink none, so that it
+        names no parts."""
         operator, _, index = task.rpartition("/")
         p, i = self.width("seen"), int(index)
         state, logs, rows = base, [], 0
@@ -133,9 +134,9 @@ class Build:
         positions = None
         if operator == "lines":
             sent = {"seen": (10 * epoch,) * p}
-            positions = (Position(f"in/{i}.txt", 100 * epoch, 10 * epoch),)
+            positions = (Position(f"in/{i}.txt", 100 * epoch, 10 * p * epoch),)
         elif operator == "seen":
-            sent = {"seen": (4 * epoch,) * p, "out": (10 * epoch,)}
+            sent = {"seen": (4 * epoch,) * p, "out": (0,)}
             received = {"lines": (10 * epoch,) * p, "seen": (4 * epoch - 2,) * p}
             lines = [line_of(f"{task} {epoch} {x}", key_group_range(i, p, MAX_PARALLELISM)) for x in "ab"]
             groups = key_groups([pa.array(lines)], MAX_PARALLELISM)
@@ -148,7 +149,7 @@ class Build:
                 log = self.file(layout.log(epoch, task, sender, self.id), encode_log([batch]), 2)
                 logs.append(LogFacts(channel_name(sender, task), 2, log))
         else:
-            received = {"seen": (10 * epoch,) * p}
+            received = {"seen": (0,) * p}
         return PartFacts(
             epoch=epoch,
             attempt=self.attempt,

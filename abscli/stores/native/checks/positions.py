@@ -9,23 +9,35 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from abscli.report.findings import Code, Finding
+from abscli.stores.native.checks.growth import Totals, totals_of
 from formats.ids import TaskId
 from formats.native.facts import PartFacts
 from formats.view import Position
 
 
 class Cut(NamedTuple):
-    """Where the sources stood in an epoch: splits by task; a task that is not named is not known."""
+    """Where an epoch stood, for its children.
+
+    policy: under which it was taken.
+    positions: of sources: splits by task; a task that is not named is not known.
+    totals: by task.
+    """
 
     epoch: int
     generation: int
+    policy: str
     positions: dict[TaskId, dict[str, Position]]
+    totals: dict[TaskId, Totals]
 
 
-def cut_of(epoch: int, generation: int, parts: tuple[PartFacts, ...]) -> Cut:
-    """The positions of the source tasks among the parts."""
-    positions = {p.task: {split.split: split for split in p.positions} for p in parts if p.positions is not None}
-    return Cut(epoch, generation, positions)
+def cut_of(epoch: int, generation: int, policy: str, parts: tuple[PartFacts, ...]) -> Cut:
+    """Return the positions of the source tasks among the parts, and the totals of all."""
+    return Cut(epoch, generation, policy, positions_of(parts), {part.task: totals_of(part) for part in parts})
+
+
+def positions_of(parts: tuple[PartFacts, ...]) -> dict[TaskId, dict[str, Position]]:
+    """Return the positions of the source tasks among the parts."""
+    return {p.task: {split.split: split for split in p.positions} for p in parts if p.positions is not None}
 
 
 def check_positions(parent: Cut, child: tuple[PartFacts, ...]) -> Iterator[Finding]:
@@ -39,7 +51,7 @@ def check_positions(parent: Cut, child: tuple[PartFacts, ...]) -> Iterator[Findi
 def check_operators(parent: Cut, child: tuple[PartFacts, ...], moved: Mapping[str, str]) -> Iterator[Finding]:
     """The child's parts against the parent's, operator by operator: their tasks are not the same ones. moved: operators
     that have another id in the child."""
-    before, now = _by_operator(parent.positions), _by_operator(cut_of(0, 0, child).positions)
+    before, now = _by_operator(parent.positions), _by_operator(positions_of(child))
     present = {part.operator for part in child}
     for operator, splits in before.items():
         heir = moved.get(operator, operator)
