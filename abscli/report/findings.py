@@ -29,18 +29,18 @@ class Code(StrEnum):
     MISPLACED_KEY = "misplaced-key"
     REGION_MIXED = "region-mixed"
     SPLIT_OWNED_TWICE = "split-owned-twice"
-    STATE_DISAGREES = "state-disagrees"
+    STATE_MISMATCH = "state-mismatch"
     STALE_PATH = "stale-path"
     SINK_PART_MISSING = "sink-part-missing"
-    SINK_PART_UNNAMED = "sink-part-unnamed"
-    INPUT_LOST = "input-lost"
-    UPLOAD_LEFT = "upload-left"
-    TRANSACTION_LEFT = "transaction-left"
-    SINK_PART_WAITING = "sink-part-waiting"
+    UNREFERENCED_SINK_PART = "unreferenced-sink-part"
+    INPUT_MISSING = "input-missing"
+    ABANDONED_UPLOAD = "abandoned-upload"
+    ABANDONED_TRANSACTION = "abandoned-transaction"
+    SINK_PART_PENDING = "sink-part-pending"
 
 
-HARMLESS = frozenset({Code.UNREFERENCED_FILE, Code.UPLOAD_LEFT, Code.TRANSACTION_LEFT, Code.SINK_PART_WAITING,
-                      Code.STALE_PATH, Code.STATE_DISAGREES})  # fmt: skip
+HARMLESS = frozenset({Code.UNREFERENCED_FILE, Code.ABANDONED_UPLOAD, Code.ABANDONED_TRANSACTION, Code.SINK_PART_PENDING,
+                      Code.STALE_PATH, Code.STATE_MISMATCH})  # fmt: skip
 """Findings that take nothing away from an epoch."""
 
 

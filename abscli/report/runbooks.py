@@ -57,14 +57,14 @@ RUNBOOKS: Mapping[Code, Runbook] = MappingProxyType({
     Code.MISPLACED_KEY: _DAMAGED,
     Code.REGION_MIXED: _REGIONS,
     Code.SPLIT_OWNED_TWICE: _REGIONS,
-    Code.STATE_DISAGREES: _REGIONS,
+    Code.STATE_MISMATCH: _REGIONS,
     Code.STALE_PATH: _FLINK,
     Code.SINK_PART_MISSING: _page("File sinks", "jobs/sinks.md", "file-sinks"),
-    Code.SINK_PART_UNNAMED: _page("One owner per sink", "jobs/sinks.md", "one-owner-per-sink"),
-    Code.INPUT_LOST: _page("Offsets", "jobs/source-kafka.md", "offsets"),
-    Code.UPLOAD_LEFT: _page("Sinks in buckets", "reference/storage.md", "sinks-in-buckets"),
-    Code.TRANSACTION_LEFT: _page("Append", "jobs/sink-postgres.md", "append"),
-    Code.SINK_PART_WAITING: _page("Upsert", "jobs/sink-postgres.md", "upsert"),
+    Code.UNREFERENCED_SINK_PART: _page("One owner per sink", "jobs/sinks.md", "one-owner-per-sink"),
+    Code.INPUT_MISSING: _page("Offsets", "jobs/source-kafka.md", "offsets"),
+    Code.ABANDONED_UPLOAD: _page("Sinks in buckets", "reference/storage.md", "sinks-in-buckets"),
+    Code.ABANDONED_TRANSACTION: _page("Append", "jobs/sink-postgres.md", "append"),
+    Code.SINK_PART_PENDING: _page("Upsert", "jobs/sink-postgres.md", "upsert"),
 })  # fmt: skip
 """Finding -> page, for stores of abs and wherever a system has no page of its own."""
 
@@ -76,7 +76,7 @@ BY_SYSTEM: Mapping[str, Mapping[Code, Runbook]] = MappingProxyType({
         _FLINK,
     ) | {
         Code.UNREFERENCED_FILE: _page("Orphaned files", "flink.md", "orphaned-files"),
-        Code.INPUT_LOST: _page("Sources and sinks", "flink.md", "sources-and-sinks"),
+        Code.INPUT_MISSING: _page("Sources and sinks", "flink.md", "sources-and-sinks"),
     },
     "spark": dict.fromkeys(
         (Code.MISSING_ACK, Code.MISSING_FILE, Code.SIZE_MISMATCH, Code.DIGEST_MISMATCH, Code.UNREADABLE,
@@ -86,7 +86,7 @@ BY_SYSTEM: Mapping[str, Mapping[Code, Runbook]] = MappingProxyType({
         (Code.ROW_MISMATCH, Code.LOG_MISMATCH, Code.MISPLACED_KEY, Code.POSITION_REGRESSED), _WRONG_RESULTS
     ) | {
         Code.UNREFERENCED_FILE: _page("Spark checkpoints", "spark.md"),
-        Code.INPUT_LOST: _page("Kafka offsets", "spark.md", "kafka-offsets"),
+        Code.INPUT_MISSING: _page("Kafka offsets", "spark.md", "kafka-offsets"),
     },
 })  # fmt: skip
 """System -> finding -> page, where that is another one."""

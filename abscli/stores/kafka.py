@@ -96,4 +96,4 @@ def _findings(places: Iterable[Place], topics: Topics) -> Iterable[Finding]:
             by_operator.setdefault(lag.operator, []).append(f"{lag.split} {told(lag)}")
     for operator, wrong in by_operator.items():
         more = f"; so do {len(wrong) - NAMED} more partitions" if len(wrong) > NAMED else ""
-        yield Finding(Code.INPUT_LOST, TaskId(operator, 0), None, None, "; ".join(wrong[:NAMED]) + more)
+        yield Finding(Code.INPUT_MISSING, TaskId(operator, 0), None, None, "; ".join(wrong[:NAMED]) + more)

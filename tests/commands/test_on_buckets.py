@@ -262,10 +262,10 @@ def test_uploads_that_are_left_are_named_and_given_up(abs_: Abs, job: Path, sink
     uploads.put(f"part-00000-0000000099-{attempt}.jsonl", left, 1, b"{}\n")
     other = f"part-00000-0000000099-{'a' * 32}.jsonl"
     uploads.put(other, uploads.begin(other, "of another store"), 1, b"{}\n")
-    assert [finding["code"] for finding in abs_.findings("here", job)] == ["upload-left"]
+    assert [finding["code"] for finding in abs_.findings("here", job)] == ["abandoned-upload"]
     assert abs_.findings("here") == []
     said = abs_("validate", "here", "--job", job)
-    assert "upload-left" in said
+    assert "abandoned-upload" in said
     assert "abs gc here --job" in said
     assert abs_.json("gc", "here", "--keep", "100", "--min-age", "0s")["orphans"] == []
     (orphan,) = abs_.json("gc", "here", "--keep", "100", "--min-age", "0s", "--job", job)["orphans"]

@@ -63,7 +63,7 @@ def test_a_visible_part_that_no_epoch_names_is_a_finding(lines: Lines) -> None:
     newest = lines.complete()[-1]
     stray = lines.folder / "out" / part_name(7, newest)
     stray.write_text('{"line": "line 0 0"}\n')
-    assert output_findings(lines.validated()) == [("sink-part-unnamed", stray.name)]
+    assert output_findings(lines.validated()) == [("unreferenced-sink-part", stray.name)]
     lines.resume()
     assert lines.wrong() == {}
     assert output_findings(lines.validated()) == []

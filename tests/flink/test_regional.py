@@ -96,7 +96,7 @@ def test_a_region_that_is_wholly_of_an_older_checkpoint_is_whole_and_shown(
     chk = regional(job, alike)
     plan = plan_of(job)
     found = findings(capsys, chk, "--topology", plan)
-    assert [one for one in found if one[0] not in ("state-disagrees", "missing-file")] == []
+    assert [one for one in found if one[0] not in ("state-mismatch", "missing-file")] == []
     validate = partial(run_command, "validate", capsys)
     _, out, _ = validate(f"{job}@{NEW}", "-o", "json")
     (epoch,) = checked(out)["epochs"]
@@ -199,7 +199,7 @@ def disagreeing(job: Path, *states: tuple[str, ...], mode: str) -> Path:
 def test_state_that_every_task_is_to_have_alike_is_compared(
     job: Path, capsys: pytest.CaptureFixture[str], mode: str, states: tuple[tuple[str, ...], ...], found: bool
 ) -> None:
-    disagrees = [one for one in findings(capsys, disagreeing(job, *states, mode=mode)) if one[0] == "state-disagrees"]
+    disagrees = [one for one in findings(capsys, disagreeing(job, *states, mode=mode)) if one[0] == "state-mismatch"]
     assert [task for _, task, _ in disagrees] == ["agreed/2"] * found
     code, _, _ = run_command("validate", capsys, f"{job}@{NEW}")
     assert code == 0, "Flink restores it: the verdict stays"

@@ -284,7 +284,7 @@ def test_a_live_store_is_copied_and_the_job_goes_on_from_the_copy_exactly(
         running.communicate(timeout=PATIENCE)
     assert whole(to)
     shown = answer_of("validate", capsys, to, "--job", job)
-    assert "of which this is a copy" in shown["epochs"][-1]["why_unchecked"]["sink-part-unnamed"]
+    assert "of which this is a copy" in shown["epochs"][-1]["why_unchecked"]["unreferenced-sink-part"]
     open_gate(tmp_path)
     gone_on = abs_("run", job, "--store", to, "--engine", "inline", "--resume")
     assert gone_on.returncode == 0, gone_on.stderr

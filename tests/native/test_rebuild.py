@@ -121,7 +121,7 @@ def test_what_is_lost_comes_back_and_the_job_goes_on_exactly(
     validated = json.loads(abs_("validate", store, "--job", job / "job.yaml", "-o", "json").stdout)
     found = {finding["code"] for finding in validated["findings"]}
     found |= {finding["code"] for epoch in validated["epochs"] for finding in epoch["findings"]}
-    lost = {"sink-part-unnamed"} if "manifest" in what else set()  # what it had shown; the next run sets it aside
+    lost = {"unreferenced-sink-part"} if "manifest" in what else set()  # what it had shown; the next run sets it aside
     assert found <= {"unreferenced-file", *lost}
     resumed = run(job, "--resume")
     assert resumed.returncode == 0, resumed.stderr

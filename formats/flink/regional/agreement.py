@@ -18,7 +18,7 @@ from formats.flink.state.operator import raw_elements, read_operator_state
 from formats.ids import TaskId
 
 TWICE = "split-owned-twice"
-DISAGREES = "state-disagrees"
+DISAGREES = "state-mismatch"
 
 
 def check_splits(metadata: Metadata, names: Names, at: Streams) -> StreamResult:

@@ -118,7 +118,7 @@ def test_parts_of_other_types_are_killed_gone_on_with_and_gone_back_before(lines
     lines.run(from_epoch=first, epochs=1)
     lines.run(from_epoch=first)
     assert lines.wrong() == {}
-    assert findings(lines) <= {Code.UPLOAD_LEFT}
+    assert findings(lines) <= {Code.ABANDONED_UPLOAD}
     assert {Path(shown.object).suffix for shown in SinkBucket(lines.out).shown()} == {f".{type}"}
 
 
@@ -133,7 +133,7 @@ def test_the_manifest_names_what_is_completed_after_it(
     assert {file.upload.id for file in newest if file.upload} <= waiting
     assert len(newest) == len({file.upload.object for file in newest if file.upload}) > 0
     assert not {file.upload.object for file in newest if file.upload} & {one.object for one in bucket.shown()}
-    assert findings(lines) <= {Code.UPLOAD_LEFT}
+    assert findings(lines) <= {Code.ABANDONED_UPLOAD}
     secrets = [value for path in lines.folder.rglob("*.json") if b"testing" in (value := path.read_bytes())]
     assert not secrets
     lines.resume(epochs=1)
@@ -154,7 +154,7 @@ def test_killed_at_any_step_it_goes_on(lines: Lines, where: str) -> None:
     lines.resume()
     assert lines.wrong() == {}
     left = [upload.uri for upload in left_uploads(lines.store(), [lines.out])]
-    assert findings(lines) == ({Code.UPLOAD_LEFT} if left else set())
+    assert findings(lines) == ({Code.ABANDONED_UPLOAD} if left else set())
     # Azure does not know of an upload before its first block, nor Google before its bytes.
     assert bool(left) == (where in ("put", "manifest") or (where == "begin" and lines.out.startswith("s3:")))
     assert set(left) <= set(collected(lines))
@@ -186,7 +186,7 @@ def test_an_owner_that_comes_back_shows_nothing(lines: Lines, where: str, back: 
     assert stale.returncode == 1, errors
     assert "took the store over" in errors if where == "manifest" else "was taken over by attempt 2" in errors
     assert all(count == 1 for count in lines.shown().values())
-    assert Code.SINK_PART_UNNAMED not in findings(lines)
+    assert Code.UNREFERENCED_SINK_PART not in findings(lines)
     lines.resume()
     assert lines.wrong() == {}
     assert Code.SINK_PART_MISSING not in findings(lines)
@@ -221,7 +221,7 @@ def test_replies_that_are_lost_change_nothing(
         assert proxy.lost > 5
     use(server, monkeypatch)
     assert lines.wrong() == {}
-    assert findings(lines) <= {Code.UPLOAD_LEFT}
+    assert findings(lines) <= {Code.ABANDONED_UPLOAD}
 
 
 @EACH
@@ -406,7 +406,7 @@ def test_what_is_shown_and_waits_as_well_waits_no_more_when_the_job_goes_on(line
     killed(lines, "copied", 3)
     bucket = SinkBucket(lines.out)
     assert bucket.waiting().keys() & {one.part for one in bucket.shown()}
-    assert findings(lines) == {Code.UPLOAD_LEFT}
+    assert findings(lines) == {Code.ABANDONED_UPLOAD}
     lines.resume(epochs=1)
     assert not bucket.waiting().keys() & {one.part for one in bucket.shown()}
     lines.resume()

@@ -73,7 +73,7 @@ def test_nothing_is_committed_before_the_manifest(lines: Lines) -> None:
     killed(lines, "reveal", 1)
     assert not (lines.folder / "out").exists()
     report = lines.validated()
-    assert Code.SINK_PART_WAITING in {finding.code for finding in report.findings}
+    assert Code.SINK_PART_PENDING in {finding.code for finding in report.findings}
     lines.resume()
     assert lines.wrong() == {}
 

@@ -85,7 +85,7 @@ def test_nothing_is_written_before_the_manifest(lines: Lines) -> None:
     killed(lines, "reveal", 1)
     assert lines.shown() == Counter()
     report = lines.validated()
-    assert Code.SINK_PART_WAITING in {finding.code for finding in report.findings}
+    assert Code.SINK_PART_PENDING in {finding.code for finding in report.findings}
     lines.resume()
     assert lines.wrong() == {}
     assert lines.validated().all_findings == ()

@@ -180,7 +180,7 @@ def test_what_nobody_will_finish_is_named_and_given_up(lines: Lines, postgres_se
     named = {file.prepared for epoch in lines.complete() for part in lines.store().parts(epoch) for file in part.sink}
     left = {f"postgres:{TABLE}/{gid}" for gid in waiting(postgres_server.url) if gid not in named}
     assert left
-    assert set(findings(lines)) == {("transaction-left", uri) for uri in left}
+    assert set(findings(lines)) == {("abandoned-transaction", uri) for uri in left}
     assert set(collected(lines)) == left
     assert findings(lines) == []
     lines.resume()

@@ -79,7 +79,7 @@ def test_what_waits_is_named_until_it_is_written_and_gc_lets_it_be(lines: Lines)
     killed(lines, "reveal", 3)
     newest = lines.complete()[-1]
     waiting = [file.staged for file in staged(lines, newest)]
-    assert findings(lines, Code.SINK_PART_WAITING) == waiting
+    assert findings(lines, Code.SINK_PART_PENDING) == waiting
     store = lines.store()
     removal = plan_removal(store, 1, min_age=0)
     assert isinstance(store.storage, LocalStorage)
@@ -88,7 +88,7 @@ def test_what_waits_is_named_until_it_is_written_and_gc_lets_it_be(lines: Lines)
     assert all(file and lines.store().storage.size(file) is not None for file in waiting)
     lines.resume()
     assert lines.wrong() == {}
-    assert findings(lines, Code.SINK_PART_WAITING, Code.MISSING_FILE, Code.UNREFERENCED_FILE) == []
+    assert findings(lines, Code.SINK_PART_PENDING, Code.MISSING_FILE, Code.UNREFERENCED_FILE) == []
 
 
 def test_rows_that_are_gone_before_they_are_written_are_missed(lines: Lines) -> None:

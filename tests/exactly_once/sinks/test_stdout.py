@@ -51,11 +51,11 @@ def test_nothing_is_printed_before_the_manifest(lines: Lines) -> None:
     assert lines.complete()
     assert lines.printed() == []
     report = lines.validated()
-    assert {finding.code for finding in report.findings} >= {Code.SINK_PART_WAITING}
+    assert {finding.code for finding in report.findings} >= {Code.SINK_PART_PENDING}
     lines.resume()
     assert lines.wrong() == {}
     report = lines.validated()
-    assert not {finding.code for finding in report.findings} & {Code.SINK_PART_WAITING, Code.UNREFERENCED_FILE}
+    assert not {finding.code for finding in report.findings} & {Code.SINK_PART_PENDING, Code.UNREFERENCED_FILE}
 
 
 def test_going_back_behind_what_is_printed_is_refused_and_then_a_choice(lines: Lines) -> None:

@@ -138,7 +138,7 @@ def test_flink_reads_kafka_on_where_the_copy_says_and_commits_what_was_pending(
         code, out, _ = run_command("validate", capsys, copy, "--broker", broker.address, "-o", "json")
         report = checked(out)
         (finding,) = (one for epoch in report["epochs"] for one in epoch["findings"])
-        assert (code, finding["code"], finding["task"]) == (3, "input-lost", "orders/0")
+        assert (code, finding["code"], finding["task"]) == (3, "input-missing", "orders/0")
         for one in pending:
             if one.kind == "file":
                 assert Path(str(one.name).removeprefix("file:")).exists(), "the job that starts commits it"

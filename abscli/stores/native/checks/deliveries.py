@@ -69,7 +69,7 @@ def _compare(store: NativeStore, promises: Promises, asked: _Asked) -> SinkFindi
     named = [one for one in every if is_own(one.directory)]
     foreign = [one for one in every if one.epoch.number == epoch and one not in named]
     reasons = [f"sink {id} wrote to {one.directory} then, and the job file names another target" for one in foreign]
-    elsewhere = [(epoch, Code.SINK_PART_WAITING, reason) for reason in reasons]
+    elsewhere = [(epoch, Code.SINK_PART_PENDING, reason) for reason in reasons]
     due = waiting(target, undelivered(named, shown, history))
     lost: list[tuple[int, Finding]] = []
     if target.remembers:
@@ -88,4 +88,4 @@ def _waiting(target: Target, due: Sequence[Delivery]) -> Iterator[Finding]:
         for part in delivery.parts:
             message = f"{part.file.rows} rows of epoch {delivery.epoch.number} are not in {target.title} yet"
             task = TaskId(target.operator, part.id.task)
-            yield Finding(Code.SINK_PART_WAITING, task, None, part.file.staged, message)
+            yield Finding(Code.SINK_PART_PENDING, task, None, part.file.staged, message)

@@ -94,7 +94,7 @@ def check_files(output: NamedOutput, id: str, sink: Operator, directory: str, pr
         below = None if look.elsewhere is None else output.store.highest_number() + 1
         if below is not None and (later := [part for part in look.visible if part.epoch.number >= below]):
             reason = f"{path} shows {len(later)} parts of later epochs of {look.elsewhere}, of which this is a copy"
-            unchecked.append((output.report.epochs[-1].epoch, Code.SINK_PART_UNNAMED, reason))
+            unchecked.append((output.report.epochs[-1].epoch, Code.UNREFERENCED_SINK_PART, reason))
         sure = _sure_above(output, look.showing)
         of_store += check_strangers(look, {part.id for part in named}, sure, below)
         of_store += _uploads_left(output, path)
@@ -158,10 +158,10 @@ def check_strangers(
             continue
         if not is_on(look.showing, part.epoch) or (epoch > sure_above and part not in named):
             message = "is visible, and no epoch of the line that the sink shows names it: its rows may be there twice"
-            yield Finding(Code.SINK_PART_UNNAMED, None, None, os.path.join(look.path, name), message)
+            yield Finding(Code.UNREFERENCED_SINK_PART, None, None, os.path.join(look.path, name), message)
     for name in look.again:
         message = "is visible, and its part is so under another name as well: its rows are there twice"
-        yield Finding(Code.SINK_PART_UNNAMED, None, None, os.path.join(look.path, name), message)
+        yield Finding(Code.UNREFERENCED_SINK_PART, None, None, os.path.join(look.path, name), message)
 
 
 def _uploads_left(output: NamedOutput, path: str) -> Iterator[Finding]:
@@ -169,7 +169,7 @@ def _uploads_left(output: NamedOutput, path: str) -> Iterator[Finding]:
     message = "an upload that no epoch names: the attempt that began it has ended"
     with contextlib.suppress(FormatError, OSError):
         for upload in left_uploads(output.store, [path]):
-            yield Finding(Code.UPLOAD_LEFT, None, None, upload.uri, message)
+            yield Finding(Code.ABANDONED_UPLOAD, None, None, upload.uri, message)
 
 
 def _look(path: str, output: NamedOutput) -> SinkLook | str:

@@ -105,7 +105,7 @@ def _unchecked(output: NamedOutput, id: str, reason: str) -> SinkFindings:
 
 def code_of(part: NamedPart) -> Code:
     """Return the finding that a part would have that its target lacks."""
-    return Code.SINK_PART_WAITING if part.way is Way.STAGED else Code.SINK_PART_MISSING
+    return Code.SINK_PART_PENDING if part.way is Way.STAGED else Code.SINK_PART_MISSING
 
 
 def _title(sink: Operator, targets: Targets) -> str:
@@ -128,8 +128,8 @@ def _verdict(found: SinkFindings) -> tuple[SinkVerdict, str | None]:
 
 _GRAVEST_FIRST = (
     (Code.SINK_PART_MISSING, SinkVerdict.INCOMPLETE),
-    (Code.SINK_PART_UNNAMED, SinkVerdict.FOREIGN),
-    (Code.SINK_PART_WAITING, SinkVerdict.PENDING),
+    (Code.UNREFERENCED_SINK_PART, SinkVerdict.FOREIGN),
+    (Code.SINK_PART_PENDING, SinkVerdict.PENDING),
 )
 
 

@@ -91,4 +91,4 @@ def _left(output: NamedOutput, sink: TableSink) -> Iterator[Finding]:
     """Report prepared transactions that nobody will finish."""
     message = "a prepared transaction that no epoch names: the attempt that prepared it has ended"
     for transaction in left_transactions(output.store, [sink]):
-        yield Finding(Code.TRANSACTION_LEFT, None, None, transaction.uri, message)
+        yield Finding(Code.ABANDONED_TRANSACTION, None, None, transaction.uri, message)

@@ -23,9 +23,9 @@ def next_command(
     name, file = shlex.quote(store), "JOB" if job is None else shlex.quote(job)
     if code is Code.UNREFERENCED_FILE:
         return f"abs gc {name}"
-    if code in (Code.UPLOAD_LEFT, Code.TRANSACTION_LEFT):
+    if code in (Code.ABANDONED_UPLOAD, Code.ABANDONED_TRANSACTION):
         return f"abs gc {name} --job {file}"
-    if code in (Code.SINK_PART_UNNAMED, Code.SINK_PART_WAITING):
+    if code in (Code.UNREFERENCED_SINK_PART, Code.SINK_PART_PENDING):
         return f"abs run {file} --store {name} --resume"
     if epoch is not None and epoch.verdict is Status.IN_PROGRESS:
         return f"abs inspect {name} --watch"
