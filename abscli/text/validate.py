@@ -50,7 +50,7 @@ MEANING = {
     Code.SPLIT_OWNED_TWICE: "two tasks would read the same records",
     Code.STATE_MISMATCH: "Flink restores it; tasks that should have equal state would start with different state",
     Code.INPUT_MISSING: "the records that the job reads next are missing: it does not start, or it skips them",
-    Code.STALE_PATH: "the file was moved, and the engine looks in the old place; a copy by `abs restore` has the new path",
+    Code.STALE_PATH: "the file was moved: the engine looks in the old place; a copy by `abs restore` has the new path",
 }
 
 
