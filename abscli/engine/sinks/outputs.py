@@ -204,6 +204,8 @@ class Outputs:
         pending = {*settlement.reveal, *settlement.back} - {part.id for part in settlement.missing}
         files = FilesOfSink(folder.markers(), facts.parts(), pending)
         gap = find_gap_in_files(promises, parent, id, records, files)
+        if gap is not None and settlement.missing and records[min(records)].previous <= gap.above:
+            gap = None  # kept manifests name all of these rows: which parts are missing says more
         committed = None
         if parent in records and (attempt_id := maker(wanted.line, records[parent].epoch)) is not None:
             committed = EpochId(attempt_id, records[parent].epoch)
