@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import threading
 import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import deltalake
+import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -103,6 +105,47 @@ def test_a_kafka_topic_with_a_limit(
     monkeypatch.setenv("LINES_BROKER", broker.address)
     lines = Lines(tmp_path, gate, topic, "kafka")
     check_refused_and_resumed(lines, lambda: broker.configure(topic, {"max.message.bytes": str(3 * LONG)}))
+
+
+@pytest.mark.integration
+def test_a_delivery_that_postgres_rolled_back_in_a_deadlock_is_made_again(
+    tmp_path: Path, gate: Gate, postgres_server: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two transactions take the same two rows in opposite order; one of them is the delivery."""
+    write_lines(tmp_path, 4)
+    table, url = f"refused_{uuid.uuid4().hex[:8]}", postgres_server.url
+    monkeypatch.setenv("LINES_DATABASE", url)
+    make_table(url, table, "upsert")
+    execute(url, f"insert into {table} values ('line 0 0'), ('zzz')", f"truncate {table}_written")
+    deadlocks: list[int] = []
+    plain = UpsertedTable._merge
+
+    def merge(self: UpsertedTable, connection: Any, file: Any) -> None:
+        if deadlocks or not self._attempt_id:
+            plain(self, connection, file)
+            return
+        other = psycopg.connect(url)
+        other.execute("set deadlock_timeout = '10s'")  # so that the delivery is the one that is rolled back
+        other.execute(f"select from {table} where line = 'zzz' for update")
+        connection.execute(f"select from {table} where line = 'line 0 0' for update")
+        waiting = threading.Thread(
+            target=other.execute, args=(f"select from {table} where line = 'line 0 0' for update",)
+        )
+        waiting.start()
+        try:
+            connection.execute(f"select from {table} where line = 'zzz' for update")
+        except psycopg.errors.DeadlockDetected:
+            deadlocks.append(1)
+            raise
+        finally:
+            waiting.join(20)
+            other.close()
+
+    monkeypatch.setattr(UpsertedTable, "_merge", merge)
+    lines = Lines(tmp_path, gate, table, "upsert")
+    lines.run()
+    assert deadlocks == [1]
+    assert lines.wrong() == {}
 
 
 # -- single targets ---------------------------------------------------------------------------------------------

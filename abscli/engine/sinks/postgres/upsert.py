@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from abscli.engine.postgres.database import Connection
 
 STAGE = "abs_rows"
-TRIAL_LOCK_TIMEOUT = "1s"
+TRIAL_LOCK_TIMEOUT = "200ms"
+"""Shorter than `deadlock_timeout` of PostgreSQL (1 s): the trial gives way to a delivery."""
+DEADLOCK_TRIES = 5
 _HAS_RULES = """
     select relkind <> 'r' or relhastriggers or relhasrules or relrowsecurity
         or 1 < (select count(*) from pg_index where indrelid = pg_class.oid and (indisunique or indisexclusion))
@@ -126,8 +128,8 @@ class UpsertedTable:
 
         epoch = delivery.epoch.number
         try:
-            self._holding.within(lambda connection: self._apply(connection, delivery))
-        except psycopg.errors.LockNotAvailable:
+            self._holding.within(lambda connection: self._apply_again(connection, delivery))
+        except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
             raise EngineStopped(
                 f"sink {self.operator}: rows of epoch {epoch} wait for rows of {self.title} that another transaction "
                 "has locked", hint="end that; the rows are staged, and written when the job goes on",
@@ -151,7 +153,7 @@ class UpsertedTable:
 
         try:
             self._table.ask(attempt, seconds=10)
-        except psycopg.errors.LockNotAvailable:
+        except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
             return  # another transaction has the rows: the delivery waits for it
         except psycopg.Error as error:
             raise rows_refused(self.operator, self.title, _line(error)) from None
@@ -163,6 +165,17 @@ class UpsertedTable:
         like = "create temporary table {} (like {} including constraints including defaults including generated)"
         connection.execute(sql.SQL(like).format(sql.Identifier(STAGE), target(self._table)))
         copy_rows(connection, sql.Identifier("pg_temp", STAGE), columns_of(rows), rows)
+
+    def _apply_again(self, connection: Connection, delivery: Delivery) -> None:
+        """Apply a delivery, again if PostgreSQL chose its transaction to end a deadlock: it was rolled back then."""
+        import psycopg
+
+        for _ in range(DEADLOCK_TRIES - 1):
+            try:
+                return self._apply(connection, delivery)
+            except psycopg.errors.DeadlockDetected:
+                continue
+        return self._apply(connection, delivery)
 
     def _apply(self, connection: Connection, delivery: Delivery) -> None:
         with connection.transaction():
