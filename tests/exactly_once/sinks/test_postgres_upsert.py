@@ -214,7 +214,7 @@ def test_rows_that_a_table_does_not_take_wait_until_it_does(lines: Lines, postgr
     with pytest.raises(JobFailed, match=f'{TABLE} does not take the rows: .* constraint "short"'):
         lines.run()
     execute(postgres_server.url, f"alter table {TABLE} drop constraint short")
-    lines.resume()
+    lines.go_on()
     assert lines.wrong() == {}
 
 
