@@ -33,6 +33,21 @@ def _same(value: Any) -> Any:
     return value
 
 
+def _of_type(*types: type) -> Callable[[Any], Any]:
+    """Return a reader that accepts values of these types only, and raises TypeError for others."""
+
+    def read(value: Any) -> Any:
+        if type(value) not in types:
+            raise TypeError(f"{str(value)[:80]!r} is not of type {types[0].__name__}")
+        return value
+
+    return read
+
+
+_integer, _flag, _text = _of_type(int), _of_type(bool), _of_type(str)
+_optional_integer = _of_type(int, type(None))
+
+
 def _texts(ids: Iterable[object]) -> list[str]:
     return sorted(map(str, ids))
 
@@ -41,17 +56,21 @@ def _counts(counts: Mapping[ChannelId, int]) -> dict[str, int]:
     return {str(channel): count for channel, count in counts.items()}
 
 
+def _read_counts(counts: Mapping[str, Any]) -> dict[ChannelId, int]:
+    return {_channel(name): _integer(count) for name, count in counts.items()}
+
+
 _WAYS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
-    "int": (_same, _same),
-    "int | None": (_same, _same),
-    "bool": (_same, _same),
-    "str": (_same, _same),
+    "int": (_same, _integer),
+    "int | None": (_same, _optional_integer),
+    "bool": (_same, _flag),
+    "str": (_same, _text),
     "TaskId": (str, _task),
     "ChannelId": (str, _channel),
-    "tuple[int, ...]": (list, tuple),
+    "tuple[int, ...]": (list, lambda numbers: tuple(map(_integer, numbers))),
     "frozenset[TaskId]": (_texts, lambda names: frozenset(map(_task, names))),
     "frozenset[ChannelId]": (_texts, lambda names: frozenset(map(_channel, names))),
-    "Mapping[ChannelId, int]": (_counts, lambda counts: {_channel(name): count for name, count in counts.items()}),
+    "Mapping[ChannelId, int]": (_counts, _read_counts),
 }
 """To a plain value and back, by the type that a field is declared with."""
 
@@ -180,11 +199,11 @@ def task_of(name: str, made: Plain) -> Task:
             map(_channel, made["outputs"]),
             map(_channel, made["back"]),
             policy=Policy(made["policy"]),
-            first_epoch=made["first_epoch"],
-            sent={_channel(channel): count for channel, count in made["sent"].items()},
-            received={_channel(channel): count for channel, count in made["received"].items()},
-            finished=made["finished"],
-            watermark=made.get("watermark"),
+            first_epoch=_integer(made["first_epoch"]),
+            sent=_read_counts(made["sent"]),
+            received=_read_counts(made["received"]),
+            finished=_flag(made["finished"]),
+            watermark=_optional_integer(made.get("watermark")),
         )
     except (TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"is no task: {error}") from error
@@ -195,6 +214,7 @@ def coordinator_of(made: Plain) -> Coordinator:
     try:
         given = dict(made)
         tasks, sources, ended = (map(_task, given.pop(name)) for name in ("tasks", "sources", "ended"))
-        return Coordinator(tasks, sources, ended=ended, **given)
+        numbers = {name: _text(value) if name == "until" else _integer(value) for name, value in given.items()}
+        return Coordinator(tasks, sources, ended=ended, **numbers)
     except (TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"is no coordinator: {error}") from error

@@ -320,6 +320,8 @@ class _Attempt:
             self._lives[line.instance] = _Life(coordinator_of(line.created))
         else:
             again = bool(line.created.get("replaying"))
+            if type(line.created["attempt"]) is not int:
+                raise Disagrees("line", f"{line.at} begins in attempt {line.created['attempt']!r}, which is no number")
             self._lives[line.instance] = _Life(task_of(line.at, line.created), line.created["attempt"], again)
 
     def _go_on(self, number: int, line: Line, life: _Life) -> None:

@@ -225,3 +225,20 @@ def test_a_campaign_counts_what_happened_and_names_what_never_did(lines: list[Pl
     assert "No line disagrees." in page
     assert f"Never happened: {campaign.absent[0]}" in page
     fits_schema(json.dumps(traces.to_json(campaign)))
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        ["BarrierArrived", {"channel": "a/0->b/0", "epoch": "a/0->b/0"}],
+        ["BarrierArrived", {"channel": "a/0->b/0", "epoch": True}],
+        ["BarrierArrived", {"channel": 3, "epoch": 3}],
+        ["BarrierArrived", {"channel": "a/0->b/0", "epoch": 1, "watermark": []}],
+        ["Nothing", {}],
+        [[], {}],
+        3,
+    ],
+)
+def test_a_value_of_another_type_is_no_event(event: object) -> None:
+    with pytest.raises(ValueError, match="is no event or action"):
+        parsed(event)

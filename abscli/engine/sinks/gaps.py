@@ -41,11 +41,13 @@ class FilesOfSink:
     """The part files of a sink.
 
     markers: the commit markers next to them.
+    showing: the history of the attempt that claimed the sink last, which the markers are of.
     there: parts that exist, visible or not.
     pending: parts that will become visible.
     """
 
     markers: Sequence[EpochId]
+    showing: Sequence[Stretch]
     there: Collection[PartId]
     pending: Collection[PartId]
 
@@ -121,9 +123,13 @@ def find_gap_in_files(
     parent, operator: as in `records_of`.
     """
     there = {part.epoch for part in files.there}
+    published = max((marker.number for marker in files.markers if is_on(files.showing, marker)), default=0)
+
+    def has(epoch: EpochId) -> bool:
+        return epoch in there or (epoch.number <= published and is_on(files.showing, epoch))
+
     oldest_due = oldest_naming(promises, parent, operator, files.pending)
-    history = stretches(promises.lives, parent)
-    return find_gap(records, parent, oldest_due, history, files.markers, there.__contains__)
+    return find_gap(records, parent, oldest_due, stretches(promises.lives, parent), files.markers, has)
 
 
 def lost_meanwhile(operator: str, title: str, epoch: EpochId) -> EngineStopped:

@@ -202,7 +202,7 @@ class Outputs:
         records = records_of(promises, parent, id, lambda target: place_of(self._directory, target) == path)
         settlement = settle(facts, wanted)
         pending = {*settlement.reveal, *settlement.back} - {part.id for part in settlement.missing}
-        files = FilesOfSink(folder.markers(), facts.parts(), pending)
+        files = FilesOfSink(folder.markers(), showing, facts.parts(), pending)
         gap = find_gap_in_files(promises, parent, id, records, files)
         if gap is not None and settlement.missing and records[min(records)].previous <= gap.above:
             gap = None  # kept manifests name all of these rows: which parts are missing says more

@@ -23,7 +23,7 @@ from formats.native.facts import digest
 from formats.native.plan import NativePlan, PlanKind
 from formats.native.store import NativeStore, files_of
 from formats.plan import PinnedFile, Plan, encode
-from formats.storage import Storage, absolute, ranges, walk
+from formats.storage import Storage, absolute, walk
 from formats.timestamps import now
 from formats.view import EpochDetail
 
@@ -237,14 +237,12 @@ def relied_on(store: NativeStore, epoch: int) -> list[PinnedFile]:
     sealed = [layout.STORE, layout.outcome(epoch)]
     sealed += [entry.name for entry in walk(store.storage, layout.ATTEMPTS)][-1:]
     manifest = store.manifest(epoch)
-    named = {layout.topology(manifest.topology_sha256): manifest.topology_sha256}
-    named[manifest.tasks_file.path] = manifest.tasks_file.sha256 or ""
-    for part in store.parts(epoch):
-        for file in files_of(part):
-            named[file.path] = file.sha256 or ""
-    return [pin_facts(store.storage, path) for path in sealed] + [
-        PinnedFile(path, ranges.size(store.storage, path) or 0, sha256) for path, sha256 in sorted(named.items())
-    ]
+    graph = layout.topology(manifest.topology_sha256)
+    files = [manifest.tasks_file, *(file for part in store.parts(epoch) for file in files_of(part))]
+    named = {file.path: PinnedFile(file.path, file.bytes or 0, file.sha256 or "") for file in files}
+    check_size(store.storage, graph)
+    named[graph] = PinnedFile(graph, store.storage.size(graph) or 0, manifest.topology_sha256)
+    return [*(pin_facts(store.storage, path) for path in sealed), *(named[path] for path in sorted(named))]
 
 
 def what_changed(store: NativeStore, plan: Plan[NativePlan], *, copied: bool = False) -> str | None:

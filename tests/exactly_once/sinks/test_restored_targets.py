@@ -18,22 +18,27 @@ import pytest
 from abscli.engine.errors import EngineStopped, UsageError
 from abscli.engine.job import JobOptions
 from abscli.engine.sinks.delivered.deliveries import Deliveries
+from abscli.engine.sinks.gaps import FilesOfSink, Gap, find_gap_in_files
+from abscli.engine.sinks.promises import NO_PROMISES
 from abscli.engine.sinks.staged.contract import Delivery, StagedPart
 from abscli.engine.sinks.staged.delta import DeltaSink
+from abscli.planner.lineage import Life
 from abscli.report.findings import Code, SinkVerdict
 from abscli.stores.native.plan import plan_recovery
 from abscli.stores.native.restore import restore
 from formats.errors import Damaged, StalePlan
 from formats.ids import EpochId
-from formats.native.facts import SinkFile
+from formats.native.facts import CommittedFacts, SinkFile
 from formats.native.plan import NativePlan
-from formats.native.sink import MARKERS
+from formats.native.sink import MARKERS, Stretch
 from formats.native.transactions import Transaction
 from formats.plan import Plan
 from formats.storage import MemoryStorage
 from tests.support.jobs.lines import Gate, Lines, make_table, write_lines
 from tests.support.postgres import Postgres, execute
 
+FIRST, LATER = "1" * 32, "2" * 32
+"""Ids of attempts."""
 SERVED = ("postgres", "upsert")
 """Sinks that need a server."""
 FOLDERS = {"jsonl": "out", "delta": "out", "iceberg": "lake"}
@@ -155,6 +160,27 @@ def test_a_folder_whose_owner_archives_parts_is_exact(tmp_path: Path, gate: Gate
     assert verdict(lines) is SinkVerdict.EXACT
     lines.resume(keep=keep)
     assert len(list((tmp_path / "out" / MARKERS).iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("marker", "showing", "is_missed"),
+    [
+        (EpochId(FIRST, 3), (Stretch(FIRST, 1, None),), False),
+        (EpochId(FIRST, 2), (Stretch(FIRST, 1, None),), True),
+        # Of an attempt that began after the backup of the store: it went on from this history, or from an older epoch.
+        (EpochId(LATER, 9), (Stretch(LATER, 7, None), Stretch(FIRST, 1, 6)), False),
+        (EpochId(LATER, 9), (Stretch(LATER, 7, None), Stretch(FIRST, 1, 2)), True),
+    ],
+)
+def test_a_store_from_a_backup_does_not_miss_parts_that_were_archived(
+    marker: EpochId, showing: tuple[Stretch, ...], is_missed: bool
+) -> None:
+    """No kept epoch names rows, no part is left, and the store knows epoch 3 of the first attempt as the newest."""
+    record = CommittedFacts("out", "out", 3, 0, 10)
+    promises = replace(NO_PROMISES, lives=(Life(1, 0, FIRST),), parts={5: {}}, parents={5: 0}, committed={5: (record,)})
+    files = FilesOfSink([marker], showing, (), ())
+    gap = find_gap_in_files(promises, 5, "out", {5: record}, files)
+    assert gap == (Gap(marker.number if marker.attempt_id == FIRST else 0, 3, 10) if is_missed else None)
 
 
 def test_a_target_that_becomes_an_older_copy_while_the_job_runs_ends_it(lines: Lines) -> None:

@@ -11,20 +11,22 @@ from abscli.report.findings import Code
 from abscli.stores.native.checks.growth import check_growth, totals_of
 from formats.native.facts import PartFacts
 from formats.native.store import NativeStore
-from tests.support.jobs.inline import run
-from tests.support.jobs.inline import store as store_in
-from tests.support.jobs.small import word_count, write_words
+from tests.support.jobs.lines import Gate, Lines, write_lines
 
 Change = Callable[[PartFacts], PartFacts]
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> NativeStore:
-    """Of a job that counted words into a folder, in several epochs."""
+    """Of a job that copied lines into a folder, some in each epoch."""
     folder = tmp_path_factory.mktemp("growth")
-    write_words(folder, lines=3000)
-    run(word_count(), folder, interval=0.01, keep=None)
-    return store_in(folder)
+    write_lines(folder, 5)
+    with pytest.MonkeyPatch.context() as patch:
+        gate = Gate()
+        gate.install(patch.setattr)
+        lines = Lines(folder, gate)
+        lines.run()
+        return lines.store()
 
 
 def grown(store: NativeStore) -> tuple[int, int]:
@@ -82,7 +84,6 @@ def with_skipped(part: PartFacts) -> PartFacts:
         ("out", of_the_parent, "on channel 0 went down from"),
         ("lines", a_file_on, "records were read, and"),
         ("lines", with_skipped, "records were read, and"),
-        ("counts", of_the_parent, "records received from"),
     ],
 )
 def test_a_wrong_cut_is_found(store: NativeStore, operator: str, change: Change, words: str) -> None:
@@ -103,3 +104,10 @@ def test_positions_without_record_counts_are_not_compared(store: NativeStore) ->
         return replace(part, positions=tuple(replace(one, records=None) for one in part.positions))
 
     assert found(store, "lines", uncounted) == []
+
+
+@pytest.mark.parametrize("counts", [(), (1,), (10**6,) * 9])
+def test_counters_of_more_or_fewer_channels_are_compared_as_far_as_they_go(
+    store: NativeStore, counts: tuple[int, ...]
+) -> None:
+    assert found(store, "lines", lambda part: replace(part, sent=dict.fromkeys(part.sent, counts)))

@@ -14,6 +14,7 @@ of sources needs positions with record counts.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import NamedTuple
 
 from abscli.report.findings import Code, Finding
@@ -114,4 +115,5 @@ def _sink(parent: int, part: PartFacts, then: Totals, now: Totals) -> Iterator[s
 
 
 def _grown(then: Sequence[int], now: Sequence[int]) -> list[int]:
-    return [after - before for after, before in zip(now, [*then, *[0] * (len(now) - len(then))], strict=True)]
+    """Return by how much each counter grew. Counters of channels that are not there are reported by `conservation`."""
+    return [after - before for after, before in zip_longest(now, then, fillvalue=0)]

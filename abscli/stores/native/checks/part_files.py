@@ -112,7 +112,7 @@ def _gap(output: NamedOutput, id: str, look: SinkLook, directory: str) -> tuple[
         return None
     records = records_of(promises, newest[0], id, lambda target: place_of(directory, target) == look.path)
     there = {*look.visible, *look.staged, *look.superseded, *look.waiting}
-    files = FilesOfSink(look.markers, there, there - look.visible.keys())
+    files = FilesOfSink(look.markers, look.showing, there, there - look.visible.keys())
     gap = find_gap_in_files(promises, newest[0], id, records, files)
     return None if gap is None else (newest[0], gap)
 
