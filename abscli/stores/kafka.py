@@ -36,7 +36,7 @@ def ask(broker: str, topics: Collection[str], config: Mapping[str, str]) -> Topi
     except BadSetting as error:
         raise BadOption("--broker-config", str(error)) from None
     except Unreachable as error:
-        hint = "is it HOST:PORT of a broker, and does --broker-config say how it wants to be spoken to?"
+        hint = "is it HOST:PORT of a broker, and does --broker-config have its security settings?"
         raise Unreachable(error.message, path=broker, hint=hint) from None
 
 

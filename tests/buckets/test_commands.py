@@ -232,7 +232,7 @@ def test_a_restore_into_a_bucket_that_is_killed_is_seen_and_finished_moto(
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
     for reading in ("inspect", "validate", "plan-recovery", "state"):
         code, _, error = run_command(reading, capsys, to)
-        assert (code, "holds a copy that process" in error, "finishes it" in error) == (10, True, True), error
+        assert (code, "contains a copy that process" in error, "finishes it" in error) == (10, True, True), error
     names = contents(to)
     assert not {"_metadata", "metadata"} & names.keys()
     logs = [path for path in names if path.startswith(("offsets/", "commits/"))]

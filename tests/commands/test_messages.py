@@ -241,7 +241,7 @@ def test_no_output_is_written_into_a_store(
     code = main([word.replace("REF", str(store)).replace("IN", str(store)) for word in words])
     assert (code, {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}) == (2, before)
     told = capsys.readouterr().err
-    assert f"lies in {store}, which is read from" in told
+    assert f"is inside {store}, which the command reads" in told
     assert hint_of(told) == "hint: name a place outside of it"
 
 
@@ -253,7 +253,7 @@ def test_the_metadata_of_a_checkpoint_of_flink_is_no_place_for_a_plan(
     before = metadata.read_bytes()
     for ref in (metadata.parent, metadata.parents[1]):
         assert main(["plan-recovery", str(ref), "--out", str(metadata)]) == 2
-        assert "which is read from" in capsys.readouterr().err
+        assert "which the command reads" in capsys.readouterr().err
     assert metadata.read_bytes() == before
 
 
@@ -349,7 +349,7 @@ def test_an_error_that_needs_a_mend_says_so_before_the_command(tmp_path: Path) -
     (tmp_path / "mine.py").write_text("def split(batch):\n    raise ValueError('not today')\n")
     job.write_text(text.replace("flat_map: words", "flat_map: mine:split"))
     told = hint_of(run(tmp_path).stderr)
-    assert told.startswith("hint: mend the function or the input that is named, or leave such records out with ")
+    assert told.startswith("hint: fix the function or the input, or skip such records with ")
     assert "on_error: skip, then `abs run " in told
     assert told.endswith("; no epoch was complete")
     assert "start again" not in told

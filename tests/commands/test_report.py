@@ -569,7 +569,7 @@ def test_a_page_has_to_have_a_place(store: Path, capsys: pytest.CaptureFixture[s
         (b"\xff\xfe", "is no JSON"),
         (b"[1]", "has no schema"),
         (b"{}", "has no schema"),
-        (b'{"schema": "abs.run", "version": "0-dev"}', "is of abs.run, of which there is no report"),
+        (b'{"schema": "abs.run", "version": "0-dev"}', "is of abs.run, for which there is no report"),
         (b'{"schema": "abs.validate", "version": "0-dev"}', "is no abs.validate that holds"),
         (b'{"schema": "abs.diff", "version": "0-dev", "from": 3}', "is no abs.diff that holds"),
         (b'{"schema": "abs.plan", "version": "0-dev"}', "plan"),

@@ -278,7 +278,7 @@ def test_a_sink_that_is_new_does_not_set_aside_what_the_one_before_it_showed(job
     job.run(AS_IT_WAS, epochs=2)
     other = text(LINES, WORDS, COUNTS, OUT.replace("out:", "shown:"), head="removed: [out]\n")
     error = job.refused(other, UsageError)
-    assert "shows what sink out of this job made" in str(error)
+    assert "contains the output of sink out of this job" in str(error)
     assert "`moved: [{from: out, to: shown}]`" in error.hint  # type: ignore[attr-defined]
     job.run(other, take_ownership=True, epochs=1)
     assert any((job.folder / "out" / "superseded").rglob("part-*"))
@@ -290,7 +290,7 @@ def test_a_sink_that_comes_back_after_it_was_removed_is_told_the_ways_that_there
     job.run(text(LINES, WORDS, COUNTS, other, head="removed: [out]\n"), epochs=1)
     back = text(LINES, WORDS, COUNTS, OUT, other)
     error = job.refused(back, UsageError)
-    assert "shows what sink out of this job made" in str(error)
+    assert "contains the output of sink out of this job" in str(error)
     assert "`moved" not in error.hint  # type: ignore[attr-defined]
     assert "--take-ownership" in error.hint  # type: ignore[attr-defined]
     job.run(back, take_ownership=True, epochs=1)

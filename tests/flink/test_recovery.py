@@ -127,7 +127,7 @@ def test_the_newest_whole_checkpoint_is_chosen_and_newer_ones_are_explained(job:
     shutil.copy(HASHMAP / "chk-2" / gone, job / "chk-2" / "renamed")
     answer = plan_flink(FlinkStore(str(job)))
     assert isinstance(answer, NoPlan)
-    assert "none is whole" in answer.message
+    assert "no checkpoint is intact" in answer.message
     shutil.move(job / "chk-2" / "renamed", job / "chk-2" / gone)
     answer = plan_flink(FlinkStore(str(job)), epoch=3)
     assert isinstance(answer, NoPlan)

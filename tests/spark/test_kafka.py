@@ -108,7 +108,7 @@ def test_what_retention_has_taken_is_counted_and_those_batches_are_not_gone_back
     assert report["restorable"] == list(range(1, newest(checkpoint) + 1))
     (finding,) = report["epochs"][0]["findings"]
     assert (finding["code"], finding["task"]) == ("input-missing", "source-0/0")
-    message = f"{topic}-0 goes on at {at['0']}, and the oldest that is there is {first}: 4 records gone unread"
+    message = f"{topic}-0 resumes at {at['0']}, but the oldest offset is {first}: 4 records removed unread"
     assert finding["message"] == message
     # Spark agrees: from that batch it does not start, from the newest it does.
     back = checkpoint.parent / "back"

@@ -86,7 +86,7 @@ def test_the_batch_that_a_reference_names_is_planned_for(tmp_path: Path, told: A
     root = copy_of("wc_rocks", tmp_path)
     plan = restored(told, f"{root}@2", tmp_path / "copy")
     assert plan["batch"] == 2
-    assert plan["skipped"][0]["reason"] == "it gives exact results, too, and was not asked for"
+    assert plan["skipped"][0]["reason"] == "its results are exact, too, but another batch was requested"
     assert rows(tmp_path / "copy", 2) == rows(root, 2)
     code, error = told("plan-recovery", f"{root}@77")
     assert (code, error["name"]) == (10, "not-found")
@@ -210,7 +210,7 @@ def test_a_plan_whose_files_have_changed_is_refused_and_nothing_is_left(
     (root / "offsets/7").write_bytes((root / "offsets/6").read_bytes())
     code, error = told("restore", file, "--to", to)
     assert (code, "the newest batch was 6 when it was made and is 7" in error["message"]) == (5, True)
-    assert "the query has gone on" in error["message"]
+    assert "the query has continued" in error["message"]
     assert not to.exists()
     assert not list((tmp_path / "copies").glob("*")) if to.parent.exists() else True
 
@@ -303,7 +303,7 @@ def test_only_a_new_folder_is_written_to(tmp_path: Path, told: Any) -> None:
     for to in (tmp_path / "full", root, root / "state/new", file):
         code, error = told("restore", file, "--to", to)
         assert (code, error["path"]) == (2, str(to))
-        assert any(reason in error["message"] for reason in ("is not an empty directory", "which is read from"))
+        assert any(reason in error["message"] for reason in ("is not an empty directory", "which the command reads"))
     (tmp_path / "empty").mkdir()
     assert told("restore", file, "--to", tmp_path / "empty")[0] == 0
 

@@ -28,8 +28,8 @@ def parts_missing(sink: Examined, missing: Sequence[Missing], store: NativeStore
     return Damaged(
         message,
         path=os.path.join(sink.folder.path, first.file.object),
-        hint=f"put it back; or make it again from the epoch before it, with {option}; or, where a reader took it away, "
-        "go on without it with --accept-missing-parts",
+        hint=f"restore it; or write it again by resuming from the epoch before it, with {option}; or, if a reader "
+        "removed it, resume without it with --accept-missing-parts",
     )
 
 

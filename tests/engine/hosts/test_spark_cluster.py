@@ -124,7 +124,7 @@ def test_a_host_that_is_gone_is_replaced_by_another_one(tmp_path: Path) -> None:
             net.crash(lost)
             run.until(lambda: "recovered in " in run.printed)
             assert f" on {lost} (process " in run.printed
-            assert "gave no sign of life for" in run.printed
+            assert "sent no heartbeat for" in run.printed
             run.finish()
 
 

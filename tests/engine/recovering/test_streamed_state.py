@@ -256,7 +256,7 @@ def test_epochs_are_given_up_while_a_task_puts_out_what_changed(
 
     def news(one: News) -> None:
         # Others are late where the machine has much to do.
-        if isinstance(one, Late) and "was putting out what had changed of its" in one.message:
+        if isinstance(one, Late) and "was emitting the changes of its" in one.message:
             late.append(one.message)
             standing.released.set()
             open_gate(tmp_path)

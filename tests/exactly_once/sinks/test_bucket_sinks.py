@@ -279,7 +279,7 @@ def test_workers_of_spark_put_their_own(lines: Lines) -> None:
 def test_a_sink_in_the_store_is_refused_under_each_of_its_names(path: str) -> None:
     outputs = Outputs(topology(path), "/job")
     for store in ("s3://bucket/store", "s3n://bucket/store/"):
-        with pytest.raises(UsageError, match="lies in the store"):
+        with pytest.raises(UsageError, match="is inside the store"):
             outputs.check_apart(store)
     for apart in ("s3://bucket/store-of-it", "s3://bucket/store/epochs/out/store", "s3://other/store", "/bucket/store"):
         outputs.check_apart(apart)

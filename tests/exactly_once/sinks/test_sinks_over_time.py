@@ -109,11 +109,11 @@ def test_a_sink_in_the_store_is_refused(lines: Lines) -> None:
     """`abs gc` would take what it shows for files of the store that nothing refers to."""
     (lines.folder / "link").symlink_to("a")
     for path in ("a", "a/epochs/../epochs/0000000001/out", "link/out"):
-        with pytest.raises(UsageError, match="lies in the store"):
+        with pytest.raises(UsageError, match="is inside the store"):
             Lines(lines.folder, lines.gate, path).run()
     assert not (lines.folder / "a").exists()
     lines.run(epochs=1)
-    with pytest.raises(UsageError, match="lies in the store"):
+    with pytest.raises(UsageError, match="is inside the store"):
         Lines(lines.folder, lines.gate, "a/out").resume()
 
 

@@ -106,8 +106,8 @@ class Deliveries:
         if undone is not None and not self._take_ownership:
             raise UsageError(
                 f"sink {target.operator}: {undone}",
-                hint="restore what it had; or resume without that, with --take-ownership: rows whose commit marker is "
-                "still there are not written again",
+                hint="restore the missing data; or resume without it, with --take-ownership: rows that still have a "
+                "commit marker are not written again",
             )
         line = tuple(stretches(promises.lives, parent)) if parent else ()
         shown = shown_by(target, store.storage if store is not None else None, ids)
@@ -131,9 +131,9 @@ class Deliveries:
             if lost is not None and not self._accept_missing:
                 raise Damaged(
                     f"{lost.rows} rows are gone: sink {target.operator} has staged them there for epoch "
-                    f"{delivery.epoch.number}, and {target.title} does not show them",
+                    f"{delivery.epoch.number}, and {target.title} does not contain them",
                     path=f"{delivery.storage.root}/{lost.staged}",
-                    hint="go back before its epoch with --from-epoch; or go on without the rows with "
+                    hint="roll back past its epoch with --from-epoch; or resume without the rows with "
                     "--accept-missing-parts",
                 )
         paths = frozenset(part.file.staged or "" for delivery in named for part in delivery.parts)

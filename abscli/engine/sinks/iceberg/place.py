@@ -85,7 +85,7 @@ class TablePlace:
         except Exception as error:  # its client raises whatever comes of it
             raise Unanswered(
                 f"sink {self.operator}: the catalog of {self.title} cannot be reached: {shown(error)}",
-                hint="what is staged waits for it; `abs run --resume` goes on",
+                hint="staged rows are kept; `abs run --resume` delivers them",
             ) from None
 
     @property

@@ -20,8 +20,8 @@ _HEAD = 1 << 20
 """Bytes of the first file from which types are inferred."""
 
 _MEND = (
-    "mend that record, or leave such records out with on_error: skip (another type for its column, in schema, needs a "
-    "run on a new store: an epoch keeps the types that it was taken with)"
+    "fix that record, or skip such records with on_error: skip (another type for its column, in schema, needs a "
+    "run on a new store: an epoch keeps its types)"
 )
 """What an error's hint begins with; how to go on from there follows it."""
 

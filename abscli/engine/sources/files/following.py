@@ -24,7 +24,7 @@ from formats.view import Position
 WAIT_SECONDS = 0.002
 """For which a source that has nothing to read leaves the processor to others."""
 
-_STAYS = "a file that is followed stays and is only appended to: put it back; or go back with --from-epoch"
+_STAYS = "a followed file must be kept and only appended to: restore it; or roll back with --from-epoch"
 
 
 class Followed(NamedTuple):

@@ -113,7 +113,7 @@ class LineFiles:
                 if self._status.size < offset:
                     raise JobFailed(
                         f"task {self.task}: {path} has {self._status.size} bytes, it was read up to {offset} before",
-                        hint="a source file must not shrink; put it back, or go back with --from-epoch",
+                        hint="a source file must not shrink; restore it, or roll back with --from-epoch",
                     )
                 self._prove(name, file, offset)
                 file.seek(offset)
@@ -155,7 +155,7 @@ class LineFiles:
             raise JobFailed(
                 f"task {self.task}: {self.path(name)} is another file than was read: the first {offset:,} bytes have "
                 "not the checksum that they had",
-                hint="put back what it was; or read everything again, with --from-epoch 0 or on another store",
+                hint="restore the old data; or read everything again, with --from-epoch 0 or on another store",
             )
         self._proved[name] = mark
 
