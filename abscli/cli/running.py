@@ -197,7 +197,7 @@ def note_change(news: Changed) -> None:
         )
         return
     changes = [f"{before} is {after} now" for before, after in news.moved.items()]
-    changes += [f"{operator} is gone" for operator in news.removed] + [f"{operator} is new" for operator in news.added]
+    changes += [f"{operator} is removed" for operator in news.removed] + [f"{operator} is new" for operator in news.added]
     summary = ", ".join(changes) or "its channels are others"
     output.note(f"the job has changed: {summary}; generation {news.generation} begins with epoch {news.epoch}")
 

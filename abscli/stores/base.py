@@ -59,7 +59,7 @@ class Words:
     """What `compare` is about, as a heading."""
     epoch: str = "epoch"
     """The system's own word for an epoch."""
-    lost_input: str = "a restart fails, or goes on without those records"
+    lost_input: str = "a restart fails, or resumes without those records"
     """What it makes of records that come next and are gone."""
 
 

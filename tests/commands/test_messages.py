@@ -188,7 +188,7 @@ def test_output_to_a_full_disk_names_the_file(store: Path, capsys: pytest.Captur
     assert main(["plan-recovery", f"{store}@4", "--out", "/dev/full"]) == 6
     told = capsys.readouterr().err
     assert "/dev/full: No space left on device" in told
-    assert "hint: make room" in told
+    assert "hint: free space" in told
 
 
 def test_a_directory_that_is_not_there_is_named(
@@ -196,7 +196,7 @@ def test_a_directory_that_is_not_there_is_named(
 ) -> None:
     out = tmp_path / "none" / "plan.json"
     assert main(["plan-recovery", f"{store}@4", "--out", str(out)]) == 2
-    assert f"there is no directory {out.parent}" in capsys.readouterr().err
+    assert f"create the directory {out.parent}" in capsys.readouterr().err
 
 
 def out_of(below: str, path: Path, capsys: pytest.CaptureFixture[str]) -> str:
@@ -368,4 +368,4 @@ def test_a_full_disk_says_what_to_do_before_the_command(tmp_path: Path) -> None:
     assert done.returncode == 6
     told = r"/[^:]+: File too large, [0-9,]+ bytes were to be written, [0-9,]+ bytes are free"
     assert re.search(told, done.stderr), done.stderr
-    assert hint_of(done.stderr).startswith("hint: make room there")
+    assert hint_of(done.stderr).startswith("hint: free space there")

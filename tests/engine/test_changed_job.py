@@ -178,7 +178,7 @@ def test_state_without_an_owner_is_refused_with_the_lines_that_let_it_pass(job: 
     job.run(AS_IT_WAS, epochs=2)
     error = job.refused(RENAMED.replace(RENAMED[RENAMED.index("moved") : RENAMED.index("operators")], ""))
     assert isinstance(error, OtherJob)
-    assert "operator counts is gone, and its state would have no owner" in error.message
+    assert "operator counts was removed, and its state would have no owner" in error.message
     assert error.hint is not None
     line = error.hint.split("`")[1]
     assert line == "moved: [{from: lines, to: rows}, {from: counts, to: tally}, {from: out, to: shown}]"

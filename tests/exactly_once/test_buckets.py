@@ -228,7 +228,7 @@ def test_workers_of_spark_write_to_the_bucket(lines: Lines, bucket: str, tmp_pat
 
 def test_no_place_and_no_bucket_are_said(lines: Lines, s3: ObjectServer) -> None:
     options = JobOptions(str(lines.folder), "job.yaml", engine="inline")
-    with pytest.raises(UsageError, match="no place is named"):
+    with pytest.raises(UsageError, match="no store is given"):
         run_job(topology(), "", options)
     with pytest.raises(NotFound, match="there is no bucket"):
         run_job(topology(), "s3://no-such-bucket/x", options)

@@ -345,7 +345,7 @@ def test_event_time_is_said_of_a_source() -> None:
     assert connector["event_time"] == {"column": "at", "delay": "1500.000ms", "idle": "60s", "ordered": True}
     assert parse_job_bytes(job.yaml().encode(), "job.yaml").topology == job.topology
     assert event_time_of(job.topology.operators[0]) == EventTime("at", 1_500_000, 60_000_000, ordered=True)
-    with pytest.raises(UsageError, match="are of event time"):
+    with pytest.raises(UsageError, match="require event time"):
         Job("j").jsonl("in", delay="5s")
     with pytest.raises(UsageError, match="delay is '0s', which is not above zero"):
         Job("j").jsonl("in", event_time="at", delay="0s")

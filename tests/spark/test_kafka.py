@@ -136,7 +136,7 @@ def test_nothing_is_restorable_once_retention_itself_has_passed_the_newest_batch
     code, out, _ = run_command("validate", capsys, checkpoint, "--broker", broker.address)
     assert (code, "input-missing" in out, "no batch can be restored" in out) == (3, True, True)
     code, out, _ = run_command("inspect", capsys, checkpoint, "--broker", broker.address)
-    assert (code, "12 of them are gone" in " ".join(out.split())) == (0, True)
+    assert (code, "12 of them were removed" in " ".join(out.split())) == (0, True)
 
 
 def test_a_topic_that_is_gone_or_made_anew_is_told_apart(

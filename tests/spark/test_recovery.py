@@ -197,13 +197,13 @@ def test_a_plan_whose_files_have_changed_is_refused_and_nothing_is_left(
     root, file, to = copy_of("wc_hdfs", tmp_path, sidecars=False), tmp_path / "plan.json", tmp_path / "copies/copy"
     assert told("plan-recovery", root, "--out", file)[0] == 0
     assert main(["restore", str(file), "--to", str(to), "--dry-run"]) == 0
-    assert "the plan holds" in capsys.readouterr().err
+    assert "the plan is valid" in capsys.readouterr().err
     for path in ("state/0/0/7.delta", "commits/5"):
         own = (root / path).read_bytes()
         (root / path).write_bytes(own[:-1] + bytes([own[-1] ^ 1]))
         for options in ([], ["--dry-run"]):
             code, error = told("restore", file, "--to", to, *options)
-            assert (code, error["name"], f"holds: {path} has " in error["message"]) == (5, "stale-plan", True)
+            assert (code, error["name"], f"no longer valid: {path} has " in error["message"]) == (5, "stale-plan", True)
         (root / path).unlink()
         assert told("restore", file, "--to", to)[0] == 5
         (root / path).write_bytes(own)
@@ -222,7 +222,7 @@ def test_a_commit_that_came_since_is_what_makes_a_plan_stale(tmp_path: Path, tol
     assert told("plan-recovery", root, "--out", file)[0] == 0
     (root / "commits/6").write_bytes(commit)
     code, error = told("restore", file, "--to", to)
-    assert (code, "holds: batch 6 has been committed since it was made: " in error["message"]) == (5, True)
+    assert (code, "no longer valid: batch 6 has been committed since it was made: " in error["message"]) == (5, True)
 
 
 def test_a_file_that_is_written_with_other_places_is_relied_on_as_well(tmp_path: Path, told: Any) -> None:
@@ -232,7 +232,7 @@ def test_a_file_that_is_written_with_other_places_is_relied_on_as_well(tmp_path:
     (root / path).write_bytes((root / path).read_bytes() + b" ")
     for options in ([], ["--dry-run"]):
         code, error = told("restore", file, "--to", tmp_path / "copy", *options)
-        assert (code, error["name"], f"holds: {path} has " in error["message"]) == (5, "stale-plan", True)
+        assert (code, error["name"], f"no longer valid: {path} has " in error["message"]) == (5, "stale-plan", True)
 
 
 def test_files_are_pinned_and_copied_to_their_end_piece_by_piece(

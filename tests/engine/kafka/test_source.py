@@ -311,9 +311,9 @@ def test_a_topic_that_goes_while_it_is_read_is_an_error(broker: Broker, topic: s
     source = reader.begin(follow=True)
     values(source, 5)
     broker.remove(topic)
-    with pytest.raises(JobFailed, match=f"topic '{topic}' is gone"):
+    with pytest.raises(JobFailed, match=f"topic '{topic}' is missing"):
         rows_until(source, lambda *_: False)
-    with pytest.raises(JobFailed, match=f"topic '{topic}' is gone"):
+    with pytest.raises(JobFailed, match=f"topic '{topic}' is missing"):
         check(reader.operator(), source.positions)
 
 

@@ -105,7 +105,7 @@ def test_a_target_from_a_backup_older_than_the_kept_epochs_is_refused(lines: Lin
     newer = lines.shown()
     put_back()
     assert lines.shown() == before
-    with pytest.raises(Damaged, match=r"which the store no longer has|rows are gone"):
+    with pytest.raises(Damaged, match=r"which the store no longer has|rows are missing"):
         lines.resume(keep=keep)
     assert lines.shown() == before
     assert verdict(lines) is SinkVerdict.INCOMPLETE

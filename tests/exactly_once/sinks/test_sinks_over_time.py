@@ -98,7 +98,7 @@ def test_a_sink_that_is_spelt_in_another_way_is_the_same_one(
         assert output_findings(lines) == []
         victim = lines.folder / "out" / sorted(lines.sink.visible())[0]
         victim.rename(lines.folder / "away")
-        with pytest.raises(Damaged, match="is gone"):
+        with pytest.raises(Damaged, match="is missing"):
             lines.resume()
         (lines.folder / "away").rename(victim)
         lines.resume()
@@ -191,7 +191,7 @@ def test_a_restore_goes_on_without_parts_that_a_reader_took_away_as_its_hint_say
     taken = len(victim.read_text().splitlines())
     victim.unlink()
     epoch = lines.complete()[-1]
-    with pytest.raises(Damaged, match="is gone") as refused:
+    with pytest.raises(Damaged, match="is missing") as refused:
         restored(lines, epoch)()
     assert "--accept-missing-parts" in str(refused.value.hint)
     restored(lines, epoch, accept_missing=True)()

@@ -126,7 +126,7 @@ def test_more_input_changes_nothing(job: Path) -> None:
 
 def test_an_epoch_that_is_whole_needs_no_repair(job: Path) -> None:
     for epoch in (None, newest(job)):
-        with pytest.raises(NoRecovery, match="is whole"):
+        with pytest.raises(NoRecovery, match="is intact"):
             open_store(job / "store").plan(epoch, repair=True)
 
 

@@ -52,7 +52,7 @@ class Deliveries:
     """Of one attempt, as `abscli.engine.sinks.outputs.Outputs` has its folders.
 
     job: its name; directory: of the job file.
-    take_ownership: also where a target shows what is not of the line; accept_missing: also where staged rows are gone.
+    take_ownership: also where a target shows what is not of the line; accept_missing: also where staged rows are missing.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Deliveries:
         """What has to be written to every target, so that it shows what leads to epoch `parent`; nothing is changed.
 
         before: by sink, its id in that epoch, as far as it was there. UsageError for a target that shows what is not of
-        the line; Damaged where rows are gone that it does not show.
+        the line; Damaged where rows are missing that it does not show.
         """
         return [self._examine(op, store, promises, parent, before) for op in self._sinks]
 
@@ -130,7 +130,7 @@ class Deliveries:
             lost = missing(delivery)
             if lost is not None and not self._accept_missing:
                 raise Damaged(
-                    f"{lost.rows} rows are gone: sink {target.operator} has staged them there for epoch "
+                    f"{lost.rows} rows are missing: sink {target.operator} has staged them there for epoch "
                     f"{delivery.epoch.number}, and {target.title} does not contain them",
                     path=f"{delivery.storage.root}/{lost.staged}",
                     hint="roll back past its epoch with --from-epoch; or resume without the rows with "

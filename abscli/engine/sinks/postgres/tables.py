@@ -269,7 +269,7 @@ def _due(promises: Promises, parent: int, operator: str) -> dict[str, SinkFile]:
 
 def _transaction_missing(table: Table, file: SinkFile, gid: str) -> Damaged:
     return Damaged(
-        f"{file.rows} rows are gone: the transaction {gid} is neither prepared nor committed",
+        f"{file.rows} rows are missing: the transaction {gid} is neither prepared nor committed",
         path=table.title,
         hint="it was rolled back externally: roll back past its epoch with --from-epoch; or resume without the rows "
         "with "
