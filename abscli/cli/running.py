@@ -197,7 +197,8 @@ def note_change(news: Changed) -> None:
         )
         return
     changes = [f"{before} is {after} now" for before, after in news.moved.items()]
-    changes += [f"{operator} is removed" for operator in news.removed] + [f"{operator} is new" for operator in news.added]
+    changes += [f"{operator} is removed" for operator in news.removed]
+    changes += [f"{operator} is new" for operator in news.added]
     summary = ", ".join(changes) or "its channels are others"
     output.note(f"the job has changed: {summary}; generation {news.generation} begins with epoch {news.epoch}")
 
@@ -326,8 +327,8 @@ def warn_of_repeats(store: str, epoch: int) -> None:
     repeats = may_repeat(detail.policy, detail.channels)
     if repeats:
         output.warn(
-            f"epoch {epoch} was taken at-least-once: {counted(total(repeats), 'record')} come again on "
-            f"{counted(len(repeats), 'channel')}; 'abs validate' names them"
+            f"epoch {epoch} was taken at-least-once: {counted(total(repeats), 'record')} are replayed on "
+            f"{counted(len(repeats), 'channel')}; 'abs validate' lists the channels"
         )
 
 

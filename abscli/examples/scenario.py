@@ -120,7 +120,7 @@ def tell(
         on_news=partial(_say_guarantee, name, say),
     )  # fmt: skip
 
-    say(f"{name}: running again; a worker gets SIGKILL while an epoch is being taken, and the job goes on")
+    say(f"{name}: running again; a worker gets SIGKILL while an epoch is being taken, and the job recovers")
     survived = _run_and_survive(live_job, context, interval, show, say)
 
     say(f"{name}: again with --restarts 0: a worker gets SIGKILL, and the job stops")

@@ -302,7 +302,7 @@ def _last(rows: Sequence[Written], key: tuple[str, ...] | None, sink: str) -> di
     if key is None or any(column not in written.row for written in rows for column in key):
         raise UsageError(
             f"which rows of sink {sink} count is not known: some of the rows before are replaced by later ones",
-            hint=f'say which columns are its key, keys={{"{sink}": ["column"]}}, or [] if every row counts',
+            hint=f'set its key columns, keys={{"{sink}": ["column"]}}, or [] if every row counts',
         )
     if key:
         return {_text([written.row[column] for column in key]): written for written in rows}

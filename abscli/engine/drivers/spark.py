@@ -362,7 +362,7 @@ def unprotected(master: str, conf: Any, *, one_machine: bool) -> UsageError | No
         )
     missing = [AUTHENTICATION] * (not authenticates) + [ENCRYPTIONS[0]] * (not encrypts)
     return UsageError(
-        f"Spark does not {'encrypt' if authenticates else 'authenticate'} what it sends on {master}, "
+        f"Spark does not {'encrypt' if authenticates else 'authenticate'} its connections on {master}, "
         "and would send the encryption key of this job's workers",
         hint=f"set {' and '.join(f'{name} true' for name in missing)} in spark-defaults.conf, as on the cluster "
         "(with a spark.authenticate.secret if Spark generates none), or use --insecure on a trusted network",

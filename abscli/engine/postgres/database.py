@@ -77,7 +77,7 @@ class Table:
             if not url:
                 raise UsageError(
                     f"{self.owner}: the environment variable {self.url_env} is not set here",
-                    hint="it holds the URL of the database, for the driver and every worker",
+                    hint="set it to the URL of the database, for the driver and every worker",
                 )
         more: dict[str, Any] = {} if self.service is None else {"service": self.service}
         try:

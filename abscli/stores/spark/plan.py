@@ -234,7 +234,8 @@ def _chosen(store: SparkStore, report: StoreReport, batch: int | None) -> int | 
         return NoPlan(
             f"no batch gives exact results ({reasons or 'none was begun'})",
             path=store.path,
-            hint=f"`abs validate {shlex.quote(store.path)}` names every file; the query can start again with a new "
+            hint=f"`abs validate {shlex.quote(store.path)}` lists every damaged file; or start the query again with "
+            f"a new "
             "checkpointLocation",
         )
     asked = next((one for one in report.epochs if one.epoch == batch), None)

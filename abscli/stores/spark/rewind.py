@@ -342,7 +342,7 @@ def _chains(evidence: CheckpointEvidence, batch: BatchEvidence, *, clean: bool =
         try:
             chain = chains[part.folder] = part.files.chain(batch.batch + 1, skip=skip)
         except NotFound as error:
-            raise NoRecovery(error.message, path=part.folder, hint="abs validate names the batches to go to") from None
+            raise NoRecovery(error.message, path=part.folder, hint="abs validate lists restorable batches") from None
         if clean and any(part.evidence[file.name].problems for file in chain.files):
             raise NoRecovery(f"batch {batch.batch} is damaged", path=part.folder)
     return chains

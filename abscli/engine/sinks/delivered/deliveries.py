@@ -52,7 +52,7 @@ class Deliveries:
     """Of one attempt, as `abscli.engine.sinks.outputs.Outputs` has its folders.
 
     job: its name; directory: of the job file.
-    take_ownership: also where a target shows what is not of the line; accept_missing: also where staged rows are missing.
+    take_ownership: also if a target has foreign commits; accept_missing: also if staged rows are missing.
     """
 
     def __init__(

@@ -200,8 +200,8 @@ class IcebergTable:
         except ValueError as error:
             raise EngineStopped(
                 f"sink {self.operator}: the property {self._property} of {self.title} cannot be read: {error}",
-                hint="set it again as the newest snapshot of the table's metadata before had it; or unset it: what "
-                "snapshots say of themselves counts then",
+                hint="set it to its value in the previous table metadata; or unset it, to use the summaries of the "
+                "snapshots",
             ) from None
 
     def _marks(self, table: Table) -> Marks:
@@ -239,7 +239,7 @@ class IcebergTable:
         if self._uuid is not None and (undone := self._undone(table, self._uuid)) is not None:
             raise EngineStopped(
                 f"sink {self.operator}: {undone}, while the job ran",
-                hint="`abs run --resume` lists the options; what is staged stays in the store",
+                hint="`abs run --resume` lists the options; staged rows are kept in the store",
             )
         if table is None:
             self._create(parts)

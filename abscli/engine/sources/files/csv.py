@@ -158,7 +158,7 @@ def infer_csv(path: str, form: CsvForm, wanted: list[str] | None, where: str) ->
     """The columns of a file, with types that its first records fit. wanted: which of them; UsageError."""
     if not form.header:
         hint = "add schema: {column: type, ...}, a column for each field"
-        raise UsageError(f"{where}: without a first line of names nothing says what its columns are", hint=hint)
+        raise UsageError(f"{where}: header: false needs a schema", hint=hint)
     try:
         with open_file(path, _HEAD + 1) as file:
             head = file.read(_HEAD)

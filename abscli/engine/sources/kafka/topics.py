@@ -123,5 +123,6 @@ def check_bounds(who: str, topic: str, position: Position, bounds: Mapping[int, 
     if lag.gap is not None:
         raise JobFailed(
             f"{who}: {position.split} {told(lag)}",
-            hint=f"let the topic keep its records for longer than a job may be down; {ANEW}, which reads what is left",
+            hint=f"let the topic keep its records for longer than a job may be down; {ANEW}, which reads the "
+            f"remaining records",
         )
