@@ -24,15 +24,13 @@ MEANS = {
     Weakness.POLICY: "It has several inputs, and records that it processes between their barriers are replayed "
     "after a failure: from here on such records count twice in state, and their output is written twice.",
     Weakness.SINK_REPEATS: "It has no transaction: if it is not known after a failure whether the rows of an epoch "
-    "were "
-    "written, they are written again. Every record still counts once in state.",
+    "were written, they are written again. Every record still counts once in state.",
     Weakness.NOT_DETERMINISTIC: "It is marked deterministic: false. Every record still counts once, and the output "
     "is that "
     "of one run; another run may emit other rows. If a worker fails, more tasks roll back, and a repair cannot verify "
     "the operators downstream.",
     Weakness.ORDER: "first, last, collect, process and a ttl depend on the order of rows, which can differ between "
-    "runs. "
-    "Every record still counts once: the value is correct for one order of the rows.",
+    "runs. Every record still counts once: the value is correct for one order of the rows.",
 }
 CHANGE = {
     Weakness.SOURCE_UNKNOWN: "read from a source with exact positions: text, jsonl, csv, parquet, arrow, kafka, "
@@ -44,8 +42,7 @@ CHANGE = {
     Weakness.SINK_REPEATS: "write to a sink with a transaction or a key: jsonl, csv, parquet, delta, iceberg, kafka or "
     "postgres; or let readers drop duplicates by a key (stdout writes one with row_id: COLUMN)",
     Weakness.NOT_DETERMINISTIC: "nothing, for exactly-once; for the same rows in every run let the function depend "
-    "on its "
-    "rows only, not on a clock or random numbers, and remove the mark",
+    "on its rows only, not on a clock or random numbers, and remove the mark",
     Weakness.ORDER: "nothing, for exactly-once; for the same value in every run use min, max, or top_n with a column "
     "to sort by, or read from one task whose rows arrive in the same order in every run",
 }

@@ -235,8 +235,7 @@ def _chosen(store: SparkStore, report: StoreReport, batch: int | None) -> int | 
             f"no batch gives exact results ({reasons or 'none was begun'})",
             path=store.path,
             hint=f"`abs validate {shlex.quote(store.path)}` lists every damaged file; or start the query again with "
-            f"a new "
-            "checkpointLocation",
+            "a new checkpointLocation",
         )
     asked = next((one for one in report.epochs if one.epoch == batch), None)
     if asked is None:

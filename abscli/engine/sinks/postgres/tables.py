@@ -272,6 +272,5 @@ def _transaction_missing(table: Table, file: SinkFile, gid: str) -> Damaged:
         f"{file.rows} rows are missing: the transaction {gid} is neither prepared nor committed",
         path=table.title,
         hint="it was rolled back externally: roll back past its epoch with --from-epoch; or resume without the rows "
-        "with "
-        "--accept-missing-parts",
+        "with --accept-missing-parts",
     )

@@ -139,7 +139,7 @@ class FollowedSplits(Splits):
             fingerprint = Fingerprint.parse(self.fingerprint(name) or "")
             path = path_of(self._followed.directory, name)
             if fingerprint is not None and not is_same(path, fingerprint, offset):
-                raise self._changed(name, "is another file than was read: it has not the checksum that it had")
+                raise self._changed(name, "was replaced since it was read: its checksum has changed")
 
     def _wake(self, splits: Iterable[str]) -> None:
         for split in splits:

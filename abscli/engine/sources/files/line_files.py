@@ -153,7 +153,7 @@ class LineFiles:
         fingerprint = Fingerprint.parse(text) if text is not None else None
         if offset and fingerprint is not None and not is_what_was_read(file, fingerprint, offset):
             raise JobFailed(
-                f"task {self.task}: {self.path(name)} is another file than was read: the first {offset:,} bytes have "
+                f"task {self.task}: {self.path(name)} was replaced since it was read: the first {offset:,} bytes have "
                 "not the checksum that they had",
                 hint="restore the old data; or read everything again, with --from-epoch 0 or on another store",
             )
