@@ -166,7 +166,7 @@ def test_a_file_of_rows_that_is_replaced_is_refused(folder: Path) -> None:
     assert drain(source) == rows_of(0, 3)
     WRITE["parquet"](folder / "new", rows_of(5, 9))
     os.replace(folder / "new", path)
-    with pytest.raises(JobFailed, match="another file than was read"):
+    with pytest.raises(JobFailed, match="was replaced since it was read"):
         drain(source)
     with pytest.raises(JobFailed, match="another file than that of which 3 rows were read"):
         drain(follow(folder, "parquet", positions=source.positions))

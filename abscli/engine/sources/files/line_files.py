@@ -154,7 +154,7 @@ class LineFiles:
         if offset and fingerprint is not None and not is_what_was_read(file, fingerprint, offset):
             raise JobFailed(
                 f"task {self.task}: {self.path(name)} was replaced since it was read: the first {offset:,} bytes have "
-                "not the checksum that they had",
+                "a different checksum",
                 hint="restore the old data; or read everything again, with --from-epoch 0 or on another store",
             )
         self._proved[name] = mark
