@@ -239,7 +239,7 @@ class IcebergTable:
         if self._uuid is not None and (undone := self._undone(table, self._uuid)) is not None:
             raise EngineStopped(
                 f"sink {self.operator}: {undone}, while the job ran",
-                hint="`abs run --resume` lists the options; staged rows are kept in the store",
+                hint="run `abs run --resume`: its error lists the options; staged rows are kept in the store",
             )
         if table is None:
             self._create(parts)

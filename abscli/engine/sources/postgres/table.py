@@ -176,7 +176,8 @@ def _check_key(
         )
     if connection.execute(_UNIQUE, (oid, list(keyed.key))).fetchone() != (True,):
         raise UsageError(
-            f"{table.owner}: two rows of {table.title} may have one key: no unique index is on {', '.join(keyed.key)}",
+            f"{table.owner}: two rows of {table.title} may have the same key: there is no unique index on "
+            f"{', '.join(keyed.key)}",
             hint="add a column that tells them apart, such as key: [created, id]; or make such an index",
         )
     sequence: Any = connection.execute(_SEQUENCE, (text, keyed.key[0])).fetchone()
