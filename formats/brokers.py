@@ -183,7 +183,7 @@ class Brokers:
 
     def _unreachable(self, error: Any) -> Unreachable:
         why = self._refused[-1] if self._refused else error.args[0].str()
-        hint = "is it HOST:PORT of a broker, and do the settings say how it wants to be spoken to?"
+        hint = "is it HOST:PORT of a broker, and do the settings have its security settings?"
         return Unreachable(f"no answer from the broker: {why}", path=self._brokers, hint=hint)
 
 

@@ -113,11 +113,11 @@ def told(lag: SplitLag) -> str:
     match lag.gap:
         case Gap.DROPPED:
             count = "1 record" if lag.dropped == 1 else f"{lag.dropped:,} records"
-            return f"goes on at {lag.offset}, and the oldest that is there is {lag.earliest}: {count} gone unread"
+            return f"resumes at {lag.offset}, but the oldest offset is {lag.earliest}: {count} removed unread"
         case Gap.AHEAD:
-            return f"goes on at {lag.offset}, and the partition ends at {lag.end}: the topic was made anew, or cut"
+            return f"resumes at {lag.offset}, but the partition ends at {lag.end}: the topic was recreated or truncated"
         case Gap.GONE:
-            begin = "begins" if lag.offset is None else f"goes on at {lag.offset}"
+            begin = "begins" if lag.offset is None else f"resumes at {lag.offset}"
             return f"{begin}, and the broker has no such partition"
         case None:
             return ""

@@ -118,7 +118,7 @@ def check_outside(path: str | os.PathLike[str], folder: str) -> None:
         return
     real, inside = os.path.realpath(name), os.path.realpath(folder).rstrip(os.sep) + os.sep
     if (real + os.sep).startswith(inside):
-        raise FormatError(f"lies in {folder}, which is read from", path=name, hint="name a place outside of it")
+        raise FormatError(f"is inside {folder}, which the command reads", path=name, hint="name a place outside of it")
 
 
 def write_whole(file: OutputFile, data: bytes) -> None:

@@ -146,7 +146,7 @@ def report_on(
     name, show = os.fspath(ref), show or unshown
     if os.path.isfile(name) and os.path.basename(name) != "_metadata":
         if job is not None:
-            raise BadOption("--job", f"asks the targets of a store, and {name} is a file of what was said before")
+            raise BadOption("--job", f"it contacts the targets of a store, and {name} is a saved JSON file")
         return _of_file(name, None if store is None else os.fspath(store))
     if store is not None:
         raise BadOption("--store", f"names the store that a file is about, and {name} is a store itself")
@@ -398,7 +398,7 @@ def _of_file(name: str, store: str | None) -> HtmlReport:
         )  # fmt: skip
         return HtmlReport(name, facts)
     shown = f"is of {schema}" if isinstance(schema, str) else "has no schema"
-    raise FormatError(f"{shown}, of which there is no report", path=name, hint=saved.SAVED_BY)
+    raise FormatError(f"{shown}, for which there is no report", path=name, hint=saved.SAVED_BY)
 
 
 def _advice(format: str) -> Advice:

@@ -402,7 +402,7 @@ class Store(Contents):
 
         >>> garbage = open_store("snapshots").garbage(keep=1)
         >>> [(epoch.epoch, epoch.reason) for epoch in garbage.epochs][-1]
-        (3, 'was given up, and a newer one is complete')
+        (3, 'was aborted, and a newer epoch is complete')
         >>> garbage.kept
         (4, 5)
         """

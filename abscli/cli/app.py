@@ -210,8 +210,8 @@ def _say_wait(wait: Wait) -> None:
     from abscli.cli.output import note
 
     note(
-        f"{wait.store}: {wait.holder} has not said that it is done with it; waiting up to {wait.seconds:g} s for "
-        "another word of it", event="waiting", store=wait.store, holder=wait.holder, seconds=wait.seconds,
+        f"{wait.store}: {wait.holder} has not released it; waiting up to {wait.seconds:g} s for a heartbeat",
+        event="waiting", store=wait.store, holder=wait.holder, seconds=wait.seconds,
     )  # fmt: skip
 
 

@@ -54,8 +54,8 @@ def store_hint(error: BaseException, path: str | None, words: Sequence[str]) -> 
     if place.path.split("/")[0] != "epochs":
         return _rebuild(store, words)
     return (
-        f"`abs validate {store}` names what is damaged; `abs plan-recovery {store} --out plan.json` takes the newest "
-        "epoch that is whole"
+        f"`abs validate {store}` lists the damaged files; `abs plan-recovery {store} --out plan.json` plans a "
+        "rollback to the newest intact epoch"
     )
 
 
@@ -74,7 +74,8 @@ def _elsewhere(error: BaseException, store: str) -> str | None:
 
 def _rebuild(store: str, words: Sequence[str]) -> str:
     job = _job(words)
-    return f"`abs rebuild {store}{f' --job {job}' if job else ''}` says what can be made anew from what is whole"
+    rebuild = f"abs rebuild {store}{f' --job {job}' if job else ''}"
+    return f"`{rebuild}` lists the metadata that can be rebuilt from intact files"
 
 
 def _job(words: Sequence[str]) -> str | None:

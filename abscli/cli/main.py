@@ -192,7 +192,7 @@ def _message(error: BaseException, code: int) -> tuple[str, str | None]:
     if isinstance(error, OSError) and code != 1:
         return error.strerror or str(error), getattr(error, "hint", _system_hint(error))
     if isinstance(error, MemoryError):
-        return str(error), "`abs validate` names a file that was made to be so; ABS_MEMORY=4G allows more"
+        return str(error), "`abs validate` finds files that were manipulated; ABS_MEMORY=4G raises the limit"
     if code == 1 and not hasattr(error, "exit_code"):
         text = " ".join(str(error).split())
         return (
@@ -208,7 +208,7 @@ def _system_hint(error: OSError) -> str | None:
     from formats.storage import no_directory
 
     if isinstance(error, PermissionError):
-        return "run it as a user who may, such as the job's own"
+        return "run it as a user with the permission, such as the user of the job"
     folder = os.path.dirname(os.path.abspath(path)) if (path := _path(error)) else ""
     if error.errno == errno.EROFS:
         return "it can be read as it is; to change it, mount its file system for writing, or work on a copy elsewhere"
@@ -217,9 +217,9 @@ def _system_hint(error: OSError) -> str | None:
     if folder and (obstacle := no_directory(os.path.join(folder, "file"))):
         return f"{obstacle}, where a directory is needed: move it away, or name another path"
     if isinstance(error, FileNotFoundError) and folder and not os.path.isdir(folder):
-        return f"there is no directory {folder}: make it, or name a file elsewhere"
+        return f"create the directory {folder}, or choose another file"
     if exits.fault(error).code == exits.STOPPED and folder:
-        return f"make room where {path} lies, then run the same command again"
+        return f"free space on the disk of {path}, then run the same command again"
     return None
 
 

@@ -104,7 +104,7 @@ class Display:
                     **({"skipped": dict(skipped)} if skipped else {}),
                 )  # fmt: skip
             case EpochGivenUp(epoch, at, reason):
-                self._log(at, f"epoch {epoch} given up: {reason}", event="epoch-aborted", epoch=epoch, reason=reason)
+                self._log(at, f"epoch {epoch} aborted: {reason}", event="epoch-aborted", epoch=epoch, reason=reason)
             case Late(message, hint):
                 output.warn(message, hint, event="late")
             case OtherCode() | OtherTimes() | NewGeneration() | LaterInput() | StaysWritten():
@@ -117,7 +117,7 @@ class Display:
             case FramesLetGo(worker):
                 reason = f"worker {worker} had more to keep than --backup-buffer allows"
                 output.warn(
-                    f"{reason}: until the next complete epoch a loss takes everything back",
+                    f"{reason}: until the next complete epoch, a failure rolls back all tasks",
                     event="backup-buffer-dropped",
                     worker=worker,
                 )  # fmt: skip
@@ -143,8 +143,9 @@ class Display:
                 output.note(f"{text}, after {seconds:.0f} s", event="heartbeat-resumed", seconds=round(seconds, 3))
             case SourceHeldUp(source, seconds, reason):
                 output.warn(
-                    f"source {source} has waited for {seconds:.0f} s: {reason}; the job goes on, and reads on when "
-                    "that is over", event="source-waits", source=source, seconds=round(seconds, 3), reason=reason,
+                    f"source {source} has waited for {seconds:.0f} s: {reason}; the job continues, and reads from it "
+                    "again when that is over",
+                    event="source-waits", source=source, seconds=round(seconds, 3), reason=reason,
                 )  # fmt: skip
             case SourceGoesOn(source, seconds):
                 text = f"source {source} reads on, after {seconds:.0f} s"
@@ -177,26 +178,27 @@ def note_change(news: Changed) -> None:
         for change in news.changes:
             output.note(
                 f"operator {change.operator}: {change.name} was {change.was} in epoch {news.epoch}, is {change.now}: "
-                "what its state has from then goes by what it was"
+                "existing state was computed with the old value"
             )
         return
     if isinstance(news, StaysWritten):
         first, last = news.epochs[0], news.epochs[-1]
         epochs = f"epoch {first}" if first == last else f"epochs {first} to {last}"
         output.warn(
-            f"sink {news.operator}: {news.target} keeps rows of {epochs}, which the job leaves behind: they cannot be "
-            "taken back"
+            f"sink {news.operator}: {news.target} keeps rows of {epochs}, which the job rolls back past: they cannot "
+            "be removed"
         )
         return
     if isinstance(news, OtherCode):
         have = "has" if len(news.files) == 1 else "have"
         output.note(
-            f"{', '.join(news.files)} {have} changed since attempt {news.attempt}: what epoch {news.epoch} holds was "
-            "made by other code"
+            f"{', '.join(news.files)} {have} changed since attempt {news.attempt}: epoch {news.epoch} was written "
+            "with other code"
         )
         return
     changes = [f"{before} is {after} now" for before, after in news.moved.items()]
-    changes += [f"{operator} is gone" for operator in news.removed] + [f"{operator} is new" for operator in news.added]
+    changes += [f"{operator} is removed" for operator in news.removed]
+    changes += [f"{operator} is new" for operator in news.added]
     summary = ", ".join(changes) or "its channels are others"
     output.note(f"the job has changed: {summary}; generation {news.generation} begins with epoch {news.epoch}")
 
@@ -306,8 +308,8 @@ def warn_of_clear(insecure: bool) -> None:
     """Says what --insecure gives up."""
     if insecure:
         output.warn(
-            "--insecure: records between hosts are not encrypted, and neither is what proves that a worker is one, nor "
-            "what Spark's configuration has of keys of buckets: who is on their network can read and change them"
+            "--insecure: connections between hosts are not encrypted: anyone on the network can read and change "
+            "records, the credentials of workers, and the bucket credentials in Spark's configuration"
         )
 
 
@@ -325,8 +327,8 @@ def warn_of_repeats(store: str, epoch: int) -> None:
     repeats = may_repeat(detail.policy, detail.channels)
     if repeats:
         output.warn(
-            f"epoch {epoch} was taken at-least-once: {counted(total(repeats), 'record')} come again on "
-            f"{counted(len(repeats), 'channel')}; 'abs validate' names them"
+            f"epoch {epoch} was taken at-least-once: {counted(total(repeats), 'record')} are replayed on "
+            f"{counted(len(repeats), 'channel')}; 'abs validate' lists the channels"
         )
 
 

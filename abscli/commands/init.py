@@ -71,7 +71,7 @@ def init(
     if example is not None:
         if job is not None or yaml:
             option = "--yaml" if yaml else "--job"
-            raise typer.BadParameter(f"an example is as it is: leave out {option}", param_hint=f"'{option}'")
+            raise typer.BadParameter(f"an example cannot be changed: remove {option}", param_hint=f"'{option}'")
         _show(begin_with(directory, example), directory, output)
         return
     name = job if job is not None else os.path.basename(os.path.abspath(directory))

@@ -133,20 +133,21 @@ def inspect(
             raise
         if latest_restorable:
             if operator or task or watch:
-                raise typer.BadParameter("it goes with no other choice of what is shown",
+                raise typer.BadParameter("it cannot be combined with another option that selects the output",
                                          param_hint="'--latest-restorable'")  # fmt: skip
             _print_start(store.latest_restorable(verify=verify), output, verify)
             return
         if broker is not None:
             if operator or task or watch or stats or trend:
-                raise typer.BadParameter("it goes with no other choice of what is shown", param_hint="'--broker'")
+                raise typer.BadParameter("it cannot be combined with another option that selects the output",
+                                         param_hint="'--broker'")  # fmt: skip
             _show_lag(store, broker, broker_config, output)
             return
         if broker_config is not None:
             raise typer.BadParameter("goes with --broker: name one", param_hint="'--broker-config'")
         if stats or trend:
             if watch or task or (stats and trend):
-                raise typer.BadParameter("it goes with no other choice of what is shown",
+                raise typer.BadParameter("it cannot be combined with another option that selects the output",
                                          param_hint="'--stats'" if stats else "'--trend'")  # fmt: skip
             _show_numbers(store, operator, ttl, trend, output)
             return

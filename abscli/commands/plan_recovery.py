@@ -155,7 +155,7 @@ def plan_recovery(
             message = "a graph alone has no epochs: name the dead tasks with --failed"
             raise typer.BadParameter(message, param_hint="'--topology'")
         if failed_worker:
-            message = "only a store says on how many workers its job runs: name the dead tasks with --failed"
+            message = "only a store records the number of workers: list the failed tasks with --failed"
             raise typer.BadParameter(message, param_hint="'--failed-worker'")
         _show(plan_graph(topology, failed, local=recovery is Recovery.LOCAL), output, file)
         return

@@ -136,7 +136,7 @@ def restore(
 
     if dry_run:
         show_plan(planned.encoded(), output, text, planned.recovery)
-        note("the plan holds; nothing was changed (--dry-run)")
+        note("the plan is valid; nothing was changed (--dry-run)")
         return
     if planned.recovery.runs_job and not yes:
         _ask(text(), f"Restore epoch {planned.epoch} in {planned.plan.store}?")

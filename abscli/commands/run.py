@@ -215,7 +215,7 @@ def run(
     from abscli.stores.native.run import prepare_job
 
     if sample is not None and not dry_run:
-        raise typer.BadParameter("a sample is of a dry run: give --dry-run, too", param_hint="'--sample'")
+        raise typer.BadParameter("it requires --dry-run", param_hint="'--sample'")
     if store is None:
         if not dry_run or resume or from_epoch is not None:
             raise UsageError("missing option '--store'", hint="'abs run --help' lists the options")
@@ -353,7 +353,7 @@ def _rehearse(prepared: PreparedJob, words: str, form: Output, sample: Sample | 
         "channels": channels,
         "rescaled": [change._asdict() for change in prepared.rescale],
     }  # fmt: skip
-    begins = f"goes on from epoch {would.parent}" if would.parent else "starts from the beginning"
+    begins = f"resumes from epoch {would.parent}" if would.parent else "starts from the beginning"
     if prepared.rescale:
         begins += f" and rescales {in_words(prepared.rescale)}"
     effect = f"{store} is made" if would.new else f"attempt {would.attempt} on {store}"

@@ -194,7 +194,7 @@ def _check_all(out: str | None, others: list[str]) -> None:
     if out is None:
         raise typer.BadParameter("goes with --out: name a new folder", param_hint="'--all'")
     if others:
-        raise typer.BadParameter(f"writes whole states, for which {others[0]} means nothing", param_hint="'--all'")
+        raise typer.BadParameter(f"it writes all states completely: remove {others[0]}", param_hint="'--all'")
 
 
 def _export(

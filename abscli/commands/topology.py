@@ -87,7 +87,7 @@ def topology(
     from abscli.text.topology import topology_json, topology_text, topology_wide
 
     if policy is not None and not guarantee:
-        raise typer.BadParameter("it is said of a run: give --guarantee, too", param_hint="'--policy'")
+        raise typer.BadParameter("it requires --guarantee", param_hint="'--policy'")
     if guarantee and output not in _GUARANTEE_FORMS:
         forms = ", ".join(_GUARANTEE_FORMS)
         raise typer.BadParameter(f"--guarantee is no picture: give one of {forms}", param_hint="'--output'")
@@ -125,7 +125,7 @@ def topology(
 
 def _note_checked(job: str, check: bool) -> None:
     if check:
-        note(f"{job} can be run: its functions load, its input is there")
+        note(f"{job} can be run: its functions load, and its input exists")
 
 
 def _show_guarantee(graph: JobGraph, policy: Policy, form: GraphForm) -> None:

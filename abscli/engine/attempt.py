@@ -140,7 +140,7 @@ def look(storage: Storage, request: Request) -> Parent:
         resume = f"`abs run {request.job_hint} --store {shlex.quote(storage.root)} --resume`"
         raise UsageError(
             f"{storage.root} has {span} already",
-            hint=f"{resume} goes on from the newest, --from-epoch N from another; or give --store another directory",
+            hint=f"{resume} resumes from the newest epoch, --from-epoch N from epoch N; or choose another --store",
         )
     policy_of(request, store.attempts())
     parent = request.from_epoch or 0
@@ -210,7 +210,7 @@ def record(storage: Storage, attempt: AttemptFacts, undecided: int) -> None:
         raise Damaged(
             f"an attempt says that epochs up to {highest} were begun, and none from {undecided} on has an outcome",
             path=f"{storage.root}/{layout.ATTEMPTS}",
-            hint=f"`abs validate {shlex.quote(storage.root)}` says which records are damaged",
+            hint=f"`abs validate {shlex.quote(storage.root)}` lists the damaged records",
         )
     try:
         # From the number that was undecided when the look began: an outcome written since shows an owner that lives.

@@ -45,7 +45,7 @@ def brokers_of(operator: Operator, directory: str) -> Brokers:
     except MissingPackage as error:
         raise UsageError(f"operator {operator.id}: {error.message}", hint=error.hint) from None
     except BadSetting as error:
-        raise UsageError(f"operator {operator.id}: the settings of its client do not hold: {error}") from None
+        raise UsageError(f"operator {operator.id}: its client settings are invalid: {error}") from None
 
 
 def until_brokers_answer(
@@ -57,7 +57,7 @@ def until_brokers_answer(
     def given_up(error: Unreachable) -> EngineStopped:
         return EngineStopped(
             f"operator {operator.id}: {error.path} does not answer: {error.message}",
-            hint="is it HOST:PORT of a broker, and does `config` say how it wants to be spoken to?",
+            hint="is it HOST:PORT of a broker, and does `config` have its security settings?",
         )
 
     return until_answered(ask, given_up, seconds=seconds, waits=waits)

@@ -162,7 +162,8 @@ class Service:
         except OSError as error:
             raise EngineStopped(
                 f"the driver cannot listen on {bind or host}: {error.strerror or error}",
-                hint="name an address of this host with --bind, and with --advertise that under which workers reach it",
+                hint="set --bind to an address of this host, and --advertise to the address under which workers "
+                "reach it",
             ) from error
         self._door.open()
         where, port = self._door.address

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from formats.ids import TaskId
 
-MEND = "make room there, or mend what keeps the file from being read or written"
+MEND = "free space there, or fix the cause of the read or write error"
 """What comes before going on after an error of the file system: without it the job would meet it again."""
 
 

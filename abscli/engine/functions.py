@@ -102,10 +102,11 @@ def load(reference: str, root: str) -> Function:
         raise
     except BaseException as error:  # a module that calls sys.exit() must not end the command as if all were well
         raise UsageError(
-            f"cannot load {reference!r}: {type(error).__name__}: {error}", hint=f"looked beside the job file, in {root}"
+            f"cannot load {reference!r}: {type(error).__name__}: {error}", hint=f"searched next to the job file, in "
+            f"{root}"
         ) from error
     if not callable(function):
-        raise UsageError(f"{reference!r} is no function but {type(function).__name__}")
+        raise UsageError(f"{reference!r} is not a function but {type(function).__name__}")
     result: Function = function
     return result
 
@@ -140,8 +141,8 @@ def refuse_in_imports() -> None:
     in every worker."""
     if _imports.active:
         raise UsageError(
-            "a job is run, or tested, while a file of a job is imported",
-            hint='workers import that file, too: put it behind `if __name__ == "__main__":`, or into another file',
+            "a job is run or tested while its job file is being imported",
+            hint='workers import that file, too: put the call under `if __name__ == "__main__":`, or into another file',
         )
 
 
@@ -158,7 +159,7 @@ def _forget_elsewhere(module_name: str, root: str) -> None:
     importlib.invalidate_caches()
 
 
-_MEND = "mend the function or the input that is named, or leave such records out with on_error: skip"
+_MEND = "fix the function or the input, or skip such records with on_error: skip"
 """What an error's hint begins with; how to go on from there follows it."""
 
 

@@ -286,7 +286,7 @@ def _request(topology: Topology, options: JobOptions) -> Request:
 
 def _storage(store_path: str) -> WritableStorage:
     if not store_path:
-        raise UsageError("no place is named for the store", hint="give --store a directory, or a place in a bucket")
+        raise UsageError("no store is given", hint="set --store to a directory or a bucket prefix")
     return open_writable(absolute(store_path))
 
 
@@ -439,7 +439,7 @@ def _check_addresses(options: JobOptions) -> None:
         given["--insecure"] = options.insecure or None
     for name, value in given.items():
         if value is not None and (options.engine == "inline" or re.match(r"local(\[|$)", options.master)):
-            raise UsageError(f"{name} means something with a --master on other hosts only")
+            raise UsageError(f"{name} requires a --master on other hosts")
 
 
 def _cause(error: EngineStopped, journal: Journal, outputs: Outputs) -> EngineStopped | None:
@@ -460,7 +460,7 @@ def _is_secure(launcher: Launcher, options: JobOptions) -> bool:
 def _check_recovery(options: JobOptions) -> None:
     """UsageError for what means nothing where no task takes its steps again."""
     if options.recovery is not Scope.LOCAL and options.backup_buffer is not None:
-        raise UsageError("--backup-buffer means something with --recovery local only")
+        raise UsageError("--backup-buffer requires --recovery local")
 
 
 def _backup_buffer(options: JobOptions, workers: int) -> int:
@@ -482,7 +482,7 @@ def _check_slots(slots: int | None, workers: int) -> None:
     if slots is not None and workers > slots:
         raise UsageError(
             f"{workers} workers need {workers} slots, the master has {slots}",
-            hint=f"give --workers {slots} or a larger --master: they would wait for each other for ever",
+            hint=f"give --workers {slots} or a larger --master: otherwise they would wait for each other forever",
         )
 
 

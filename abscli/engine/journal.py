@@ -130,7 +130,7 @@ class Journal:
         missing = [path for path in sorted(files) if path not in present]
         if missing:
             path = f"{self._storage.root}/{missing[0]}"
-            raise self._lost(epoch, Damaged(f"epoch {epoch} refers to it, and it is gone", path=path))
+            raise self._lost(epoch, Damaged(f"epoch {epoch} refers to it, and it is missing", path=path))
         # In packs no file of which is referred to there is nothing but acks, or what a worker wrote that was lost.
         folder = layout.pack_dir(epoch, self._attempt.id) + "/"
         acks += [path for path in present if path.startswith(folder) and path not in files]
@@ -182,7 +182,7 @@ class Journal:
         read = concurrently(self._storage, lambda task: self.store.part(epoch, task, self._attempt.id), alone)
         acks = [layout.ack(epoch, str(task), self._attempt.id) for task in alone]
         if lost := next((path for path, part in zip(acks, read, strict=True) if part is None), None):
-            raise self._lost(epoch, Damaged("acked, but its ack file is gone", path=f"{self._storage.root}/{lost}"))
+            raise self._lost(epoch, Damaged("acked, but its ack file is missing", path=f"{self._storage.root}/{lost}"))
         parts = heard | {part.task: part for part in read if part is not None}
         return tuple(parts[task] for task in tasks), acks
 
@@ -239,7 +239,8 @@ class Journal:
             owner = "another process has written its outcome"
         return Overtaken(
             f"epoch {epoch} of attempt {self._attempt.attempt} cannot end in {self._storage.root}: {owner}",
-            hint=f"see `abs inspect {shlex.quote(self._storage.root)}`; nothing of this attempt's open epochs is shown",
+            hint=f"see `abs inspect {shlex.quote(self._storage.root)}`; no output of this attempt's open epochs was "
+            "published",
         )
 
     def recovered(self, recovery: Recovery) -> None:

@@ -211,7 +211,7 @@ class _Calls:
         if not isinstance(result, Result):
             raise BadResult(f"returned {type(result).__name__}, expected Result")
         if result.rows and self._output is None:
-            raise BadResult("puts out rows, and which columns they have is not said: @per_key({COLUMN: TYPE})")
+            raise BadResult("emits rows, and does not declare their columns: @per_key({COLUMN: TYPE})")
         for one in result.rows:
             if self._output is not None and (other := one.keys() - set(self._output.names)):
                 raise BadResult(

@@ -78,12 +78,12 @@ def _time_faults(topology: Topology) -> Iterator[OperatorFault]:
     for op, option, source, loop in untimed(topology):
         if loop:
             message = (
-                f"operator {op.id} waits for event time ({option}), and rows of the loop {', '.join(loop)} go on after "
-                "that has ended"
+                f"operator {op.id} waits for event time ({option}), and rows of the loop {', '.join(loop)} stay in "
+                "flight after event time has ended"
             )
             yield OperatorFault(op.id, (option,), message, "take its input from in front of the loop")
         else:
-            message = f"operator {op.id} waits for event time ({option}), and source {source} says nothing of it"
+            message = f"operator {op.id} waits for event time ({option}), and source {source} has no event time"
             hint = f"name the column in {source}'s entry: source: {{..., event_time: {{column: NAME, delay: 10s}}}}"
             yield OperatorFault(op.id, (option,), message, hint)
 
@@ -145,10 +145,10 @@ def _following_faults(op: Operator) -> Iterator[OperatorFault]:
     options = op.connector or {}
     if "every" in options and not follows(op):
         rows = "rows" if options["type"] == "postgres" else "files"
-        message = f"source {op.id} says how often it looks for {rows}, and does not follow any"
+        message = f"source {op.id} sets how often to look for {rows}, but not follow"
         yield OperatorFault(op.id, (str(op.kind), "every"), message, "add follow: true, or remove every")
     if follows(op) and options["type"] in ("jsonl", "csv") and "schema" not in options:
-        message = f"source {op.id} follows files of {options['type']}, and no schema says their columns"
+        message = f"source {op.id} follows files of {options['type']}, and needs a schema with their columns"
         hint = "add schema: {column: type, ...}: which file is the first depends on when a task looks"
         yield OperatorFault(op.id, (str(op.kind), "follow"), message, hint)
 

@@ -74,7 +74,7 @@ from formats.native.store import NativeStore
 from formats.storage import AT_ONCE, ObjectStorage, is_served, open_writable
 
 BUG = "this is a bug; run with -vv for the traceback"
-ADVERTISE = "say with --advertise under which address workers reach the driver"
+ADVERTISE = "set --advertise to the address under which workers reach the driver"
 CONNECT_SECONDS = 30.0
 
 

@@ -120,21 +120,21 @@ def tell(
         on_news=partial(_say_guarantee, name, say),
     )  # fmt: skip
 
-    say(f"{name}: running again; a worker gets SIGKILL while an epoch is being taken, and the job goes on")
+    say(f"{name}: running again; a worker gets SIGKILL while an epoch is being taken, and the job recovers")
     survived = _run_and_survive(live_job, context, interval, show, say)
 
-    say(f"{name}: once more with --restarts 0: a worker gets SIGKILL, and the job stops")
+    say(f"{name}: again with --restarts 0: a worker gets SIGKILL, and the job stops")
     killed, when = _run_and_kill(job, context, interval, show)
     store = open_store(rough / "store")
     facts = store.epoch(killed.last_complete).facts
     lost_since = _unix(facts.triggered or "") + (facts.duration or 0)
 
     say(f"{name}: the store as `abs inspect` shows it now:\n{store}")
-    say(f"{name}: epoch {killed.last_complete} is the newest whole one; planning and restoring")
+    say(f"{name}: epoch {killed.last_complete} is the newest intact epoch; planning and restoring")
     plan = store.plan()
     restored = store.restore(plan, job=job, context=context).result
 
-    say(f"{name}: epoch {restored.epoch} is whole; going on to the end")
+    say(f"{name}: epoch {restored.epoch} is complete; continuing to the end of the input")
     resumed = run_job(
         job, rough / "store", context=context, workers=WORKERS, interval=interval, from_epoch=restored.epoch,
         on_progress=show,

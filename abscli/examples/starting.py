@@ -110,7 +110,7 @@ def _refuse_what_is_there(folder: str, names: list[str]) -> None:
     if there:
         raise FormatError(
             f"has {', '.join(there)} already: nothing is written over, and nothing was written", path=folder,
-            hint="name another folder, or move what is there",
+            hint="choose another folder, or move the existing files",
         )  # fmt: skip
 
 

@@ -390,7 +390,7 @@ def _connector(type: str, path: str, options: Mapping[str, object]) -> dict[str,
 def _following(follow: bool, every: Duration | None) -> dict[str, object]:
     """Of a source of files, as a file says it."""
     if every is not None and not follow:
-        raise UsageError("every is of what is followed", hint="add follow=True")
+        raise UsageError("every requires follow", hint="add follow=True")
     text = None if every is None else duration_text(positive_seconds("every", every))
     return {"follow": follow or None, "every": text}
 
@@ -402,7 +402,7 @@ def _event_time(
     durations = {name: duration for name, duration in (("delay", delay), ("idle", idle)) if duration is not None}
     if column is None:
         if durations or ordered:
-            raise UsageError("delay, idle and ordered are of event time", hint="name its column: event_time=...")
+            raise UsageError("delay, idle and ordered require event time", hint="name its column: event_time=...")
         return {}
     given = {name: duration_text(positive_seconds(name, duration)) for name, duration in durations.items()}
     return {"event_time": {"column": column, **given, **({"ordered": True} if ordered else {})}}

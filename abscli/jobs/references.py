@@ -22,7 +22,7 @@ def reference_of(function: Function, directory: str, line: Line) -> str:
     if not callable(function) or not isinstance(name, str) or not isinstance(module, str):
         raise refused(
             line, f"{_shown(function)} has no name under which a worker could import it",
-            "give a function that stands in a module, as `def name(batch): ...`",
+            "give a function that is defined in a module, as `def name(batch): ...`",
         )  # fmt: skip
     if name.endswith("<lambda>"):
         raise refused(
@@ -32,13 +32,13 @@ def reference_of(function: Function, directory: str, line: Line) -> str:
     if "." in name:
         inside = name.rpartition(".")[0].removesuffix(".<locals>")
         raise refused(
-            line, f"{name.rpartition('.')[2]} stands inside {inside}, where a worker cannot import it",
+            line, f"{name.rpartition('.')[2]} is defined inside {inside}, where a worker cannot import it",
             "move it to the top of its module",
         )  # fmt: skip
     importable = importable_module(module, directory)
     if importable is None:
         raise refused(
-            line, f"{name} stands in no file that a worker could import it from",
+            line, f"{name} is in no file from which a worker could import it",
             f"put it into a module in {directory}, and import it from there",
         )  # fmt: skip
     if getattr(sys.modules.get(module), name, None) is not function:

@@ -164,7 +164,7 @@ class _Trial:
         except TimeoutError:
             raise EngineStopped(
                 f"job {self.topology.job} {run.title} has not ended within {self.seconds:g} s",
-                hint="give a longer timeout=..., or look for a loop that does not come to rest",
+                hint="give a longer timeout=..., or look for a loop that does not terminate",
             ) from None
         if answer.failure is not None:
             after = f", after {len(run.kills)} kills" if run.kills else ""
@@ -218,7 +218,7 @@ def _line(row: Row, source: Operator) -> str:
     try:
         return json.dumps(row, default=_moment_in_json)
     except TypeError as error:
-        raise UsageError(f"source {source.id}: {row!r} cannot stand in JSON: {error}") from None
+        raise UsageError(f"source {source.id}: {row!r} cannot be written as JSON: {error}") from None
 
 
 def _moment_in_json(value: object) -> str:
@@ -302,7 +302,7 @@ def _last(rows: Sequence[Written], key: tuple[str, ...] | None, sink: str) -> di
     if key is None or any(column not in written.row for written in rows for column in key):
         raise UsageError(
             f"which rows of sink {sink} count is not known: some of the rows before are replaced by later ones",
-            hint=f'say which columns are its key, keys={{"{sink}": ["column"]}}, or [] where every row counts',
+            hint=f'set its key columns, keys={{"{sink}": ["column"]}}, or [] if every row counts',
         )
     if key:
         return {_text([written.row[column] for column in key]): written for written in rows}

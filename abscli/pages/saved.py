@@ -135,11 +135,11 @@ def read_diff(document: Mapping[str, Any], path: str) -> SavedDiff:
 
 def _read(document: Mapping[str, Any], kind: type[S], path: str) -> S:
     schema = document.get("schema")
-    check_version(document.get("version"), path=path, hint=f"make the file again: {SAVED_BY}")
+    check_version(document.get("version"), path=path, hint=f"create the file again: {SAVED_BY}")
     try:
         return msgspec.convert(document, kind)
     except msgspec.ValidationError as error:
-        raise FormatError(f"is no {schema} that holds: {error}", path=path, hint=SAVED_BY) from None
+        raise FormatError(f"is not a valid {schema}: {error}", path=path, hint=SAVED_BY) from None
 
 
 def validation_report(saved: SavedValidation, around: Around) -> Report:

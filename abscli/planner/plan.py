@@ -174,8 +174,8 @@ def _whole(detail: EpochDetail) -> int:
     if facts.status is not Status.COMPLETE:
         reason = f": {facts.reason}" if facts.reason else ""
         raise NoRecovery(
-            f"epoch {facts.epoch} is {facts.status}{reason}; tasks can only go back to a complete one",
-            hint="name one that is, or none: then the newest is taken",
+            f"epoch {facts.epoch} is {facts.status}{reason}; tasks can only roll back to a complete epoch",
+            hint="choose a complete epoch, or none to use the newest",
         )
     return facts.epoch
 

@@ -172,7 +172,7 @@ def _becomes(
     if heir not in after:
         if (noun := owns(op)) is None:
             return Becomes(op.id, Fate.DROPPED, None)
-        return Becomes(op.id, Fate.ORPHANED, None, f"operator {op.id} is gone, and its {noun} would have no owner")
+        return Becomes(op.id, Fate.ORPHANED, None, f"operator {op.id} was removed, and its {noun} would have no owner")
     if len(heirs[heir]) > 1:
         others = " and ".join(id for id in heirs[heir] if id != op.id)
         return Becomes(op.id, Fate.CONFLICT, heir, f"operators {op.id} and {others} would both become {heir}")

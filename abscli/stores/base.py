@@ -59,7 +59,7 @@ class Words:
     """What `compare` is about, as a heading."""
     epoch: str = "epoch"
     """The system's own word for an epoch."""
-    lost_input: str = "a restart fails, or goes on without those records"
+    lost_input: str = "a restart fails, or resumes without those records"
     """What it makes of records that come next and are gone."""
 
 
@@ -292,7 +292,7 @@ class System(Protocol):
         """Names of epochs, which stay while they have one; OtherFormat where there is no such thing."""
         raise OtherFormat(
             f"checkpoints of {self.words.title} have no tags: {self.words.title} removes them as it is configured",
-            path=store.path, hint="`abs copy REF PATH` keeps one where nothing removes it",
+            path=store.path, hint="`abs copy REF PATH` copies one to a location that nothing cleans up",
         )  # fmt: skip
 
     def store_text(self, page: StorePage, *, width: int, ascii: bool) -> str:

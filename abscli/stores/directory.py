@@ -154,7 +154,7 @@ def newest_restorable(system: System, view: CheckpointStore, report: StoreReport
     hint = f"`abs validate {shlex.quote(view.path)}` says what is wrong"
     if any(one.verdict is Status.COMPLETE for one in report.epochs):
         hint = f"`abs plan-recovery {shlex.quote(view.path)}` plans a copy that can be started"
-    return NoPlan(f"no epoch can be started where it lies: {why}", path=view.path, hint=hint)
+    return NoPlan(f"no epoch can be started in place: {why}", path=view.path, hint=hint)
 
 
 def newest_of(path: str, found: Sequence[Job]) -> Job | NoPlan | str:

@@ -36,7 +36,7 @@ def ask(broker: str, topics: Collection[str], config: Mapping[str, str]) -> Topi
     except BadSetting as error:
         raise BadOption("--broker-config", str(error)) from None
     except Unreachable as error:
-        hint = "is it HOST:PORT of a broker, and does --broker-config say how it wants to be spoken to?"
+        hint = "is it HOST:PORT of a broker, and does --broker-config have its security settings?"
         raise Unreachable(error.message, path=broker, hint=hint) from None
 
 
@@ -72,7 +72,7 @@ def held_against(report: StoreReport, store: CheckpointStore, topics: Topics) ->
     for one in report.epochs:
         if one.epoch in kept and (findings := list(_findings(_places(store, one.epoch), topics))):
             kept.discard(one.epoch)
-            reason = "records that come next in its input are gone: a restart fails, or goes on without them"
+            reason = "the next records of its input were removed: a restart fails, or resumes without them"
             one = msgspec.structs.replace(one, findings=(*one.findings, *findings), reason=reason)
         epochs.append(one)
     return msgspec.structs.replace(

@@ -68,4 +68,4 @@ def stale(plan: Plan[Any], problem: str) -> StalePlan:
     """The error for a plan of which something has changed."""
     where = plan.store or "STORE"
     hint = f"`abs plan-recovery {shlex.quote(where)} --out plan.json` makes a new one: look at it first"
-    return StalePlan(f"the plan no longer holds: {problem}", path=plan.store, hint=hint)
+    return StalePlan(f"the plan is no longer valid: {problem}", path=plan.store, hint=hint)

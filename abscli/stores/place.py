@@ -170,5 +170,6 @@ def _failed(name: str, error: FormatError | OSError) -> Check:
     if isinstance(error, FormatError):
         return Check(name, Verdict.PROBLEM, str(error), error.hint)
     where = f"{error.filename}: " if isinstance(error.filename, str) else ""
-    hint = "run it as a user who may, such as the job's own" if isinstance(error, PermissionError) else None
+    allowed = "run it as a user with the permission, such as the user of the job"
+    hint = allowed if isinstance(error, PermissionError) else None
     return Check(name, Verdict.PROBLEM, f"{where}{error.strerror or error}", hint)

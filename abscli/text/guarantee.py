@@ -17,57 +17,57 @@ NAMED = 3
 """Operators that a line names."""
 
 MEANS = {
-    Weakness.SOURCE_UNKNOWN: "It is not known whether this source can go back to where an epoch has read it: after a "
-    "failure records may be missing, or come twice.",
-    Weakness.OPERATOR_UNKNOWN: "Its kind is not said, so it is not known what it does with a record that comes again.",
-    Weakness.SINK_UNKNOWN: "It is not known what this sink does with rows that come again after a failure.",
-    Weakness.POLICY: "It has several inputs, and what it takes between their barriers comes again after a failure: "
-    "such records count twice in state from here on, and what is made of them is shown twice.",
-    Weakness.SINK_REPEATS: "It has no transaction: where it is not known after a failure whether an epoch's rows were "
-    "written, they are written again. State counts every record once all the same.",
-    Weakness.NOT_DETERMINISTIC: "It is marked deterministic: false. Every record counts once all the same, and rows "
-    "shown are of one run; another run may have others. When a worker is lost more tasks go back, and nothing behind "
-    "it can be repaired by proof.",
-    Weakness.ORDER: "first, last, collect, process and a ttl go by the order in which rows come, and that is another "
-    "one in another run. Every record counts once all the same: the value is right for one order of the rows, not for "
-    "each.",
+    Weakness.SOURCE_UNKNOWN: "It is not known whether this source can be rewound to the position in an epoch: after a "
+    "failure, records may be missing or duplicated.",
+    Weakness.OPERATOR_UNKNOWN: "Its kind is not declared, so it is not known what it does with a replayed record.",
+    Weakness.SINK_UNKNOWN: "It is not known what this sink does with rows that are replayed after a failure.",
+    Weakness.POLICY: "It has several inputs, and records that it processes between their barriers are replayed "
+    "after a failure: from here on such records count twice in state, and their output is written twice.",
+    Weakness.SINK_REPEATS: "It has no transaction: if it is not known after a failure whether the rows of an epoch "
+    "were written, they are written again. Every record still counts once in state.",
+    Weakness.NOT_DETERMINISTIC: "It is marked deterministic: false. Every record still counts once, and the output "
+    "is that "
+    "of one run; another run may emit other rows. If a worker fails, more tasks roll back, and a repair cannot verify "
+    "the operators downstream.",
+    Weakness.ORDER: "first, last, collect, process and a ttl depend on the order of rows, which can differ between "
+    "runs. Every record still counts once: the value is correct for one order of the rows.",
 }
 CHANGE = {
     Weakness.SOURCE_UNKNOWN: "read from a source with exact positions: text, jsonl, csv, parquet, arrow, kafka, "
     "postgres, nexmark or generate",
-    Weakness.OPERATOR_UNKNOWN: "say its kind in the job file; of another system's job, look up what that promises",
+    Weakness.OPERATOR_UNKNOWN: "declare its kind in the job file; for a job of another system, look up its guarantee",
     Weakness.SINK_UNKNOWN: "write to a sink with a transaction or a key: jsonl, csv, parquet, delta, iceberg, kafka or "
     "postgres",
     Weakness.POLICY: "run with --policy aligned or unaligned",
     Weakness.SINK_REPEATS: "write to a sink with a transaction or a key: jsonl, csv, parquet, delta, iceberg, kafka or "
-    "postgres; or have readers drop by a key what comes again (stdout writes one with row_id: COLUMN)",
-    Weakness.NOT_DETERMINISTIC: "nothing, for exactly-once; for the same rows in every run let the function go by its "
-    "rows alone, with no clock and no random numbers, and remove the mark",
+    "postgres; or let readers drop duplicates by a key (stdout writes one with row_id: COLUMN)",
+    Weakness.NOT_DETERMINISTIC: "nothing, for exactly-once; for the same rows in every run let the function depend "
+    "on its rows only, not on a clock or random numbers, and remove the mark",
     Weakness.ORDER: "nothing, for exactly-once; for the same value in every run use min, max, or top_n with a column "
-    "to go by, or have it read from one task whose rows come in the same order again",
+    "to sort by, or read from one task whose rows arrive in the same order in every run",
 }
 _BRIEF = {
-    Weakness.SOURCE_UNKNOWN: "a source that may not go back",
-    Weakness.OPERATOR_UNKNOWN: "of no kind",
-    Weakness.SINK_UNKNOWN: "a sink that promises nothing",
+    Weakness.SOURCE_UNKNOWN: "a source that may not rewind",
+    Weakness.OPERATOR_UNKNOWN: "unknown kind",
+    Weakness.SINK_UNKNOWN: "a sink without a known guarantee",
     Weakness.POLICY: "several inputs under at-least-once",
     Weakness.SINK_REPEATS: "no transaction",
     Weakness.NOT_DETERMINISTIC: "not deterministic",
-    Weakness.ORDER: "goes by the order of rows",
+    Weakness.ORDER: "depends on the order of rows",
 }
 
 
 def guarantee_text(guarantee: Guarantee, *, width: int = 80) -> str:
     """A line a sink, then what weakens them, what that means and what to change."""
-    lines = wrapped(f"{guarantee.job}: what holds from end to end with --policy {guarantee.policy}", width)
+    lines = wrapped(f"{guarantee.job}: end-to-end guarantee with --policy {guarantee.policy}", width)
     if guarantee.sinks:
         header = ("SINK", "SOURCES", "SINK IS", "STATE", "OUTPUT", "WEAKEST")
         rows = [_row(sink) for sink in guarantee.sinks]
         lines += ["", *columns(header, rows, "llllll", width, SPARE), *not_shown(header, rows, width, SPARE)]
-        lines += ["", *wrapped("STATE: how often a record counts. OUTPUT: how often a row made of it is shown.", width)]
+        lines += ["", *wrapped("STATE: how often a record counts. OUTPUT: how often its result is visible.", width)]
     else:
         state = guarantee.state or "not known"
-        lines += ["", *wrapped(f"There is no sink: nothing is shown. How often a record counts: {state}.", width)]
+        lines += ["", *wrapped(f"There is no sink, so no output. How often a record counts: {state}.", width)]
     for link in guarantee.links:
         names = some(link.operators, 8)
         lines += ["", *wrapped(f"{link.weakness}: {names}", width)]
@@ -96,7 +96,7 @@ def guarantee_line(guarantee: Guarantee) -> str:
     else:
         holds = f"state {state or 'not known'}, output {output or 'not known'}"
     weak = "; ".join(f"{some(link.operators, NAMED)}: {_BRIEF[link.weakness]}" for link in guarantee.links)
-    reasons = f" ({weak}; 'abs topology --guarantee' says more)" if weak else ""
+    reasons = f" ({weak}; 'abs topology --guarantee' shows details)" if weak else ""
     return f"guarantee: {holds}, policy {guarantee.policy}{reasons}"
 
 

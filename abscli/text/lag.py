@@ -65,7 +65,7 @@ def text(page: LagPage, *, width: int = 80) -> str:
     if len(ordered) > SHOWN:
         lines.append(f"  ... and {len(ordered) - SHOWN} more; -o json has them all")
     total = f"{number(page.lag)} records are to be read, by their offsets"
-    lines += ["", *wrapped(total + (f"; {number(page.dropped)} of them are gone" if page.dropped else ""), width)]
+    lines += ["", *wrapped(total + (f"; {number(page.dropped)} of them were removed" if page.dropped else ""), width)]
     if page.gaps:
         named = "; ".join(f"{split.split} {told(split)}" for split in page.gaps[:3])
         more = len(page.gaps) - 3

@@ -62,7 +62,7 @@ def remains_of(store: NativeStore, epoch: int) -> Remains:
     path = layout.outcome(epoch)
     if store.outcome_kind(epoch) is AbortFacts:
         aborted = store.aborted(epoch)
-        raise _beyond(store, epoch, f"was given up: {aborted.reason if aborted else 'nobody says why'}")
+        raise _beyond(store, epoch, f"was aborted: {aborted.reason if aborted else 'the reason is not recorded'}")
     manifest = _manifest(store, epoch)
     if manifest is not None:
         taker = _attempt(store, epoch, manifest.attempt, manifest.attempt_id)

@@ -292,7 +292,7 @@ class NativeStore(FactFiles, CheckpointStore):
         """`recoveries`: what restarted while its attempt ran; `tags`: names of epochs; None if there is neither."""
         recoveries = []
         for entry in self.storage.list(layout.RECOVERIES):
-            with contextlib.suppress(FormatError):  # `validate` names what is damaged
+            with contextlib.suppress(FormatError):  # `validate` lists the damaged files
                 facts = msgspec.to_builtins(self.recovery(f"{layout.RECOVERIES}/{entry.name}"))
                 recoveries.append({name: facts[name] for name in facts if name not in ("schema", "version")})
         tags = [tag._asdict() for path in self.tag_paths() if (tag := layout.tag_of(path)) is not None]

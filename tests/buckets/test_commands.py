@@ -184,7 +184,7 @@ def test_a_rewritten_copy_in_a_bucket_is_proved_before_it_counts_moto(
 
     monkeypatch.setattr(ObjectStorage, "put", damaging)
     code, _, error = run_command("rewrite", capsys, source, "--layout", "canonical", "--to", f"{to}-2")
-    assert (code, "the copy would not be whole" in error) == (3, True)
+    assert (code, "the copy would not be intact" in error) == (3, True)
     assert contents(f"{to}-2") == {}
 
 
@@ -232,7 +232,7 @@ def test_a_restore_into_a_bucket_that_is_killed_is_seen_and_finished_moto(
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
     for reading in ("inspect", "validate", "plan-recovery", "state"):
         code, _, error = run_command(reading, capsys, to)
-        assert (code, "holds a copy that process" in error, "finishes it" in error) == (10, True, True), error
+        assert (code, "contains a copy that process" in error, "finishes it" in error) == (10, True, True), error
     names = contents(to)
     assert not {"_metadata", "metadata"} & names.keys()
     logs = [path for path in names if path.startswith(("offsets/", "commits/"))]
@@ -241,7 +241,7 @@ def test_a_restore_into_a_bucket_that_is_killed_is_seen_and_finished_moto(
     other = tmp_path / "other.json"
     ask("plan-recovery", source, "--out", other)
     code, _, error = run_command("restore", capsys, other, "--to", to, "--yes")
-    assert (code, "the beginning of another copy" in error) == (2, True), error
+    assert (code, "an unfinished copy" in error) == (2, True), error
     ask("restore", plan, "--to", to)
     assert ask("validate", to)["latest_restorable"] is not None
     assert not [path for path in contents(to) if path.startswith(".tmp-") and path != ".tmp-copy-2"]

@@ -109,7 +109,7 @@ def write_all(
 
 def test_a_copy_is_not_made_in_what_is_read_from_by_whichever_name(moto_bucket: str) -> None:
     for source in (moto_bucket, moto_bucket.replace("s3:", "s3a:"), moto_bucket.replace("s3:", "s3p:") + "/"):
-        with pytest.raises(FormatError, match="which is read from"):
+        with pytest.raises(FormatError, match="which the command reads"):
             check_target(f"{moto_bucket}/chk-7", [source])
         assert check_target(f"{moto_bucket}2/", [source]) == f"{moto_bucket}2"
 
@@ -177,7 +177,7 @@ def test_a_copy_that_is_killed_is_the_beginning_of_one_until_the_same_is_made_ag
     if claim is not None:
         assert not claim.runs
     before = contents(to)
-    with pytest.raises(FormatError, match="holds the beginning of another copy, which process") as error:
+    with pytest.raises(FormatError, match="contains an unfinished copy, which process") as error:
         write_all(to, work="other")
     assert error.value.hint
     assert contents(to) == before

@@ -295,7 +295,8 @@ def test_a_missing_permission_says_what_to_do(
     failing(PermissionError(errno.EACCES, "Permission denied", "s/metadata"))
     assert main.main(["topology", "x"]) == 2
     assert capsys.readouterr().err == (
-        "abs: error: s/metadata: Permission denied\nhint: run it as a user who may, such as the job's own\n"
+        "abs: error: s/metadata: Permission denied\n"
+        "hint: run it as a user with the permission, such as the user of the job\n"
     )
 
 

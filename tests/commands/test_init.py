@@ -174,8 +174,8 @@ def test_the_help_names_every_example() -> None:
     ("options", "message"),
     [
         (("--example", "nexmark-q6"), "'nexmark-q6' is none of nexmark-q0, "),
-        (("--example", "nexmark-q5", "--yaml"), "an example is as it is: leave out --yaml"),
-        (("--example", "nexmark-q5", "--job", "mine"), "an example is as it is: leave out --job"),
+        (("--example", "nexmark-q5", "--yaml"), "an example cannot be changed: remove --yaml"),
+        (("--example", "nexmark-q5", "--job", "mine"), "an example cannot be changed: remove --job"),
     ],
 )
 def test_an_example_that_is_not_there_or_that_is_to_be_another_is_refused(

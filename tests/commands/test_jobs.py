@@ -364,10 +364,10 @@ def test_resume_passes_over_a_damaged_epoch_and_says_so(tmp_path: Path) -> None:
     (tmp_path / "store" / s.manifest(latest).tasks_file.path).unlink()
     asked = abs_("plan-recovery", f"{tmp_path / 'store'}@{latest}")
     assert asked.returncode == 4
-    assert f"epoch {older[-1]} is the newest whole one" in asked.stderr
+    assert f"epoch {older[-1]} is the newest intact epoch" in asked.stderr
     done = run(tmp_path, "--resume")
     assert done.returncode == 0
-    assert f"going on from epoch {older[-1]}" in done.stderr
+    assert f"resuming from epoch {older[-1]}" in done.stderr
     assert last_counts(tmp_path) == counts
 
 

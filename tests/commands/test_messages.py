@@ -188,7 +188,7 @@ def test_output_to_a_full_disk_names_the_file(store: Path, capsys: pytest.Captur
     assert main(["plan-recovery", f"{store}@4", "--out", "/dev/full"]) == 6
     told = capsys.readouterr().err
     assert "/dev/full: No space left on device" in told
-    assert "hint: make room" in told
+    assert "hint: free space" in told
 
 
 def test_a_directory_that_is_not_there_is_named(
@@ -196,7 +196,7 @@ def test_a_directory_that_is_not_there_is_named(
 ) -> None:
     out = tmp_path / "none" / "plan.json"
     assert main(["plan-recovery", f"{store}@4", "--out", str(out)]) == 2
-    assert f"there is no directory {out.parent}" in capsys.readouterr().err
+    assert f"create the directory {out.parent}" in capsys.readouterr().err
 
 
 def out_of(below: str, path: Path, capsys: pytest.CaptureFixture[str]) -> str:
@@ -241,7 +241,7 @@ def test_no_output_is_written_into_a_store(
     code = main([word.replace("REF", str(store)).replace("IN", str(store)) for word in words])
     assert (code, {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}) == (2, before)
     told = capsys.readouterr().err
-    assert f"lies in {store}, which is read from" in told
+    assert f"is inside {store}, which the command reads" in told
     assert hint_of(told) == "hint: name a place outside of it"
 
 
@@ -253,7 +253,7 @@ def test_the_metadata_of_a_checkpoint_of_flink_is_no_place_for_a_plan(
     before = metadata.read_bytes()
     for ref in (metadata.parent, metadata.parents[1]):
         assert main(["plan-recovery", str(ref), "--out", str(metadata)]) == 2
-        assert "which is read from" in capsys.readouterr().err
+        assert "which the command reads" in capsys.readouterr().err
     assert metadata.read_bytes() == before
 
 
@@ -349,7 +349,7 @@ def test_an_error_that_needs_a_mend_says_so_before_the_command(tmp_path: Path) -
     (tmp_path / "mine.py").write_text("def split(batch):\n    raise ValueError('not today')\n")
     job.write_text(text.replace("flat_map: words", "flat_map: mine:split"))
     told = hint_of(run(tmp_path).stderr)
-    assert told.startswith("hint: mend the function or the input that is named, or leave such records out with ")
+    assert told.startswith("hint: fix the function or the input, or skip such records with ")
     assert "on_error: skip, then `abs run " in told
     assert told.endswith("; no epoch was complete")
     assert "start again" not in told
@@ -368,4 +368,4 @@ def test_a_full_disk_says_what_to_do_before_the_command(tmp_path: Path) -> None:
     assert done.returncode == 6
     told = r"/[^:]+: File too large, [0-9,]+ bytes were to be written, [0-9,]+ bytes are free"
     assert re.search(told, done.stderr), done.stderr
-    assert hint_of(done.stderr).startswith("hint: make room there")
+    assert hint_of(done.stderr).startswith("hint: free space there")

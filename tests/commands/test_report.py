@@ -550,7 +550,7 @@ def test_an_earlier_page_is_replaced_and_a_store_never_written_to(
     assert Path("page.html").read_bytes().startswith(b"<!DOCTYPE html>")
     code, out, err = run(capsys, store, "--out", store / "page.html")
     assert (code, out) == (2, "")
-    assert "lies in" in err
+    assert "is inside" in err
     assert not (store / "page.html").exists()
     code, _, err = run(capsys, store, "--out", "no/such/page.html")
     assert code == 2
@@ -569,9 +569,9 @@ def test_a_page_has_to_have_a_place(store: Path, capsys: pytest.CaptureFixture[s
         (b"\xff\xfe", "is no JSON"),
         (b"[1]", "has no schema"),
         (b"{}", "has no schema"),
-        (b'{"schema": "abs.run", "version": "0-dev"}', "is of abs.run, of which there is no report"),
-        (b'{"schema": "abs.validate", "version": "0-dev"}', "is no abs.validate that holds"),
-        (b'{"schema": "abs.diff", "version": "0-dev", "from": 3}', "is no abs.diff that holds"),
+        (b'{"schema": "abs.run", "version": "0-dev"}', "is of abs.run, for which there is no report"),
+        (b'{"schema": "abs.validate", "version": "0-dev"}', "is not a valid abs.validate"),
+        (b'{"schema": "abs.diff", "version": "0-dev", "from": 3}', "is not a valid abs.diff"),
         (b'{"schema": "abs.plan", "version": "0-dev"}', "plan"),
     ],
 )

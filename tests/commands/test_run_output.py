@@ -256,7 +256,7 @@ def test_two_late_epochs_are_not_told_and_three_are() -> None:
     said = late(1, Lagging(0, 3, (write("counts/1", 3.0),)))
     assert said is not None
     assert said.message == (
-        "3 epochs in a row took longer than 200 ms and were given up, 1 to 3; epoch 3: counts/1 was writing its part, "
+        "3 epochs in a row took longer than 200 ms and were aborted, 1 to 3; epoch 3: counts/1 was writing its part, "
         "12 rows of state, for 3.0 s so far"
     )
     assert "--epoch-timeout" in said.hint

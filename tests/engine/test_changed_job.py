@@ -178,7 +178,7 @@ def test_state_without_an_owner_is_refused_with_the_lines_that_let_it_pass(job: 
     job.run(AS_IT_WAS, epochs=2)
     error = job.refused(RENAMED.replace(RENAMED[RENAMED.index("moved") : RENAMED.index("operators")], ""))
     assert isinstance(error, OtherJob)
-    assert "operator counts is gone, and its state would have no owner" in error.message
+    assert "operator counts was removed, and its state would have no owner" in error.message
     assert error.hint is not None
     line = error.hint.split("`")[1]
     assert line == "moved: [{from: lines, to: rows}, {from: counts, to: tally}, {from: out, to: shown}]"
@@ -278,7 +278,7 @@ def test_a_sink_that_is_new_does_not_set_aside_what_the_one_before_it_showed(job
     job.run(AS_IT_WAS, epochs=2)
     other = text(LINES, WORDS, COUNTS, OUT.replace("out:", "shown:"), head="removed: [out]\n")
     error = job.refused(other, UsageError)
-    assert "shows what sink out of this job made" in str(error)
+    assert "contains the output of sink out of this job" in str(error)
     assert "`moved: [{from: out, to: shown}]`" in error.hint  # type: ignore[attr-defined]
     job.run(other, take_ownership=True, epochs=1)
     assert any((job.folder / "out" / "superseded").rglob("part-*"))
@@ -290,7 +290,7 @@ def test_a_sink_that_comes_back_after_it_was_removed_is_told_the_ways_that_there
     job.run(text(LINES, WORDS, COUNTS, other, head="removed: [out]\n"), epochs=1)
     back = text(LINES, WORDS, COUNTS, OUT, other)
     error = job.refused(back, UsageError)
-    assert "shows what sink out of this job made" in str(error)
+    assert "contains the output of sink out of this job" in str(error)
     assert "`moved" not in error.hint  # type: ignore[attr-defined]
     assert "--take-ownership" in error.hint  # type: ignore[attr-defined]
     job.run(back, take_ownership=True, epochs=1)

@@ -179,7 +179,7 @@ def test_two_stores_do_not_take_turns_at_one_sink(tmp_path: Path, small_batches:
     done = restore(plan, word_count(), inline(tmp_path, until="end"), to=str(tmp_path / "copy"))
     assert done.finished
     assert last_counts(tmp_path) == counts
-    with pytest.raises(UsageError, match="made since"):
+    with pytest.raises(UsageError, match="has written since"):
         run(word_count(), tmp_path, from_epoch=plan.body.epoch)
     assert last_counts(tmp_path) == counts
 
@@ -228,7 +228,7 @@ def test_no_manifest_names_a_file_that_is_gone(tmp_path: Path, monkeypatch: pyte
         complete(journal, epoch, *arguments, **more)
 
     monkeypatch.setattr(Journal, "complete", lose_one_first)
-    with pytest.raises((FormatError, EngineStopped), match="gone"):
+    with pytest.raises((FormatError, EngineStopped), match="missing"):
         run(word_count(), tmp_path)
     assert lost[0].parent.exists()
     assert store(tmp_path).latest() is None

@@ -168,7 +168,7 @@ def test_a_join_without_event_time_or_columns_is_refused() -> None:
     plain = matching()
     connector = {k: v for k, v in (plain.operators[0].connector or {}).items() if k != "event_time"}
     assert refusal(changed(plain, "orders", connector=connector)).startswith(
-        "operator matched waits for event time (join), and source orders says nothing of it"
+        "operator matched waits for event time (join), and source orders has no event time"
     )
     connector = {k: v for k, v in (plain.operators[0].connector or {}).items() if k != "schema"}
     assert refusal(changed(plain, "orders", connector=connector)) == (

@@ -102,7 +102,7 @@ def test_no_manifest_is_written_when_a_file_that_an_ack_names_is_gone(build: Bui
 
     acked(build, journal, 1)
     build.storage.delete(layout.state(1, "seen/0", build.id))
-    with pytest.raises(Damaged, match="refers to it, and it is gone"):
+    with pytest.raises(Damaged, match="refers to it, and it is missing"):
         journal.complete(1, idle=False)
     assert outcomes(build) == []
     assert NativeStore(build.storage).part(1, TaskId("seen", 0)) is not None

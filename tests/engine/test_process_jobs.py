@@ -217,9 +217,9 @@ def test_what_is_said_of_it_is_read() -> None:
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ({"event_time": ""}, "operator track waits for event time (process), and source rows says nothing of it"),
+        ({"event_time": ""}, "operator track waits for event time (process), and source rows has no event time"),
         ({"event_time": "", "process": "{key: [user], function: 'm:f'}", "more": ", ttl: {time: at, after: 1h}"},
-         "operator track waits for event time (ttl), and source rows says nothing of it"),
+         "operator track waits for event time (ttl), and source rows has no event time"),
         ({"inputs": "[rows, again]"}, "operator track waits for event time (process), and rows of the loop"),
         ({"process": "m:f"}, "operator track is a process without a key"),
         ({"process": "{key: [user], function: identity}"}, "operator track: identity is a function of rows"),

@@ -144,7 +144,7 @@ def test_a_part_that_is_gone_is_not_passed_over(tmp_path: Path, small_batches: M
     stopped = run_job(word_count(), str(tmp_path / STORE), inline(tmp_path, interval=0.02), **callbacks)  # type: ignore[arg-type]
     for path in (tmp_path / "out").glob(f"*-{stopped.epoch:010d}.jsonl"):
         path.unlink()
-    with pytest.raises(Damaged, match=r"output part of .* rows is gone"):
+    with pytest.raises(Damaged, match=r"output part of .* rows is missing"):
         run(word_count(), tmp_path, from_epoch=stopped.epoch)
 
 

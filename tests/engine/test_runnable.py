@@ -56,7 +56,7 @@ EXPECTED = [
     "8:28: operator lost: cannot load 'functions:lost': AttributeError: module 'functions' has no attribute 'lost'",
     "9:19: edge nothing->number is marked replayable, and the engine keeps no such log",
     "9:48: the loop number, around never comes to rest: each of its operators passes on whatever it gets",
-    "9:66: operator number: 'functions:number' is no function but int",
+    "9:66: operator number: 'functions:number' is not a function but int",
     "11:35: operator leaves: cannot load 'leaving:f': SystemExit: 0",
     "12:36: operator sums: no column 'nokey' in what rows sends",
     "12:71: operator sums, output t: cannot sum a column of type string",

@@ -131,7 +131,7 @@ def test_of_two_that_start_at_once_one_runs(lines: Lines, bucket: str) -> None:
     errors = [process.communicate(timeout=300)[1] for process in both]
     assert sorted(process.returncode for process in both) == [0, 1], errors
     # On a busy machine the first may have ended before the other begins, which is refused for what it finds then.
-    reasons = ("in use by", "has just taken it", "at work here", "goes on from the newest")
+    reasons = ("in use by", "has just taken it", "at work here", "resumes from the newest")
     assert any(reason in text for text in errors for reason in reasons), errors
 
 
@@ -151,7 +151,7 @@ def test_a_store_is_copied_from_bucket_to_bucket_and_back(lines: Lines, bucket: 
 def test_a_copy_into_a_place_that_is_taken_is_refused(lines: Lines, bucket: str) -> None:
     lines.run(bucket, epochs=2)
     for place in (f"{bucket}/inside", bucket.replace("s3:", "s3a:") + "/inside"):
-        with pytest.raises(FormatError, match="which is read from"):
+        with pytest.raises(FormatError, match="which the command reads"):
             restore_to(lines, 1, place, store=bucket)
     taken = bucket.replace("/some/store", "/some/other")
     open_writable(taken).put("x", b"1")
@@ -228,7 +228,7 @@ def test_workers_of_spark_write_to_the_bucket(lines: Lines, bucket: str, tmp_pat
 
 def test_no_place_and_no_bucket_are_said(lines: Lines, s3: ObjectServer) -> None:
     options = JobOptions(str(lines.folder), "job.yaml", engine="inline")
-    with pytest.raises(UsageError, match="no place is named"):
+    with pytest.raises(UsageError, match="no store is given"):
         run_job(topology(), "", options)
     with pytest.raises(NotFound, match="there is no bucket"):
         run_job(topology(), "s3://no-such-bucket/x", options)

@@ -19,7 +19,7 @@ def test_a_part_that_is_gone_is_said_and_made_again_from_the_epoch_before_it(lin
     victim = sorted(lines.sink.visible())[2]
     (lines.folder / "out" / victim).unlink()
     before = lines.sink.visible()
-    with pytest.raises(Damaged, match=r"an output part of \d+ rows is gone") as refused:
+    with pytest.raises(Damaged, match=r"an output part of \d+ rows is missing") as refused:
         lines.resume()
     assert lines.sink.visible() == before
     hint = str(refused.value.hint)
@@ -31,7 +31,7 @@ def test_more_parts_that_are_gone_are_counted(lines: Lines) -> None:
     lines.run(epochs=5)
     for victim in sorted(lines.sink.visible())[:2]:
         (lines.folder / "out" / victim).unlink()
-    with pytest.raises(Damaged, match=r"rows is gone, and 1 more like it"):
+    with pytest.raises(Damaged, match=r"rows is missing, and 1 more like it"):
         lines.resume()
 
 
@@ -66,7 +66,7 @@ def test_nothing_is_moved_where_a_run_is_refused(lines: Lines) -> None:
     shutil.copytree(lines.folder / "a", lines.folder / "b")
     lines.resume("b", epochs=1)
     before = {path: path.stat().st_ino for path in (lines.folder / "out").rglob("part-*")}
-    with pytest.raises(UsageError, match="made since"):
+    with pytest.raises(UsageError, match="has written since"):
         lines.resume("a")
     assert {path: path.stat().st_ino for path in (lines.folder / "out").rglob("part-*")} == before
     assert len(lines.store("a").attempts()) == 1

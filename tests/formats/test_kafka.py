@@ -30,9 +30,9 @@ def only(offset: int, bounds: Bounds | None) -> SplitLag:
         (70, Bounds(0, 100), 30, 0, None, ""),
         (70, Bounds(70, 100), 30, 0, None, ""),
         (100, Bounds(100, 100), 0, 0, None, ""),
-        (70, Bounds(71, 100), 30, 1, Gap.DROPPED, "goes on at 70, and the oldest that is there is 71: 1 record gone"),
-        (70, Bounds(100, 100), 30, 30, Gap.DROPPED, "30 records gone unread"),
-        (101, Bounds(0, 100), None, 0, Gap.AHEAD, "goes on at 101, and the partition ends at 100"),
+        (70, Bounds(71, 100), 30, 1, Gap.DROPPED, "resumes at 70, but the oldest offset is 71: 1 record removed"),
+        (70, Bounds(100, 100), 30, 30, Gap.DROPPED, "30 records removed unread"),
+        (101, Bounds(0, 100), None, 0, Gap.AHEAD, "resumes at 101, but the partition ends at 100"),
         (70, None, None, 0, Gap.GONE, "the broker has no such partition"),
     ],
 )

@@ -28,7 +28,7 @@ def test_a_place_in_what_is_read_is_refused_however_it_is_spelt(path: str, tmp_p
     (tmp_path / "link").symlink_to("store")
     (tmp_path / "file").symlink_to("store/x")
     for store in (str(tmp_path / "store"), f"file://{tmp_path}/store", str(tmp_path / "link")):
-        with pytest.raises(FormatError, match="which is read from"):
+        with pytest.raises(FormatError, match="which the command reads"):
             check_outside(tmp_path / path, store)
 
 

@@ -91,7 +91,7 @@ def test_a_plan_may_come_through_a_pipe(tmp_path: Path) -> None:
     with subprocess.Popen(["sh", "-c", f"cat '{tmp_path}/plan.json' > '{pipe}'"]):
         done = measured("restore", pipe, "--job", tmp_path / "job.yaml", "--yes", timeout=120)
     assert done.code == 2
-    assert "out is gone, and its output would have no owner" in done.err  # read, and held against the job
+    assert "out was removed, and its output would have no owner" in done.err  # read, and held against the job
 
 
 @pytest.mark.parametrize(

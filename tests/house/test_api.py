@@ -191,7 +191,7 @@ def test_a_job_goes_on_from_its_newest_whole_epoch(folder: Path, caplog: pytest.
     (Path("made") / tasks).write_bytes(b"other")
     third = abscli.run_job("job.yaml", "made", engine="inline", interval=None, resume=True)
     assert third.parent == first.epoch
-    assert caplog.messages[-1] == f"going on from epoch {first.epoch}"
+    assert caplog.messages[-1] == f"resuming from epoch {first.epoch}"
     with pytest.raises(abscli.BadOption, match="exclude each other"):
         abscli.run_job("job.yaml", "made", engine="inline", resume=True, from_epoch=1)
 
@@ -245,7 +245,7 @@ def test_books_that_are_lost_beyond_help_are_named(folder: Path) -> None:
     rebuilt = abscli.rebuild("snapshots", dry_run=True)
     assert not rebuilt.whole
     assert "file lost" in repr(rebuilt)
-    assert "Cannot be made anew" in str(rebuilt)
+    assert "Cannot be rebuilt" in str(rebuilt)
 
 
 def test_a_stale_plan_is_refused(folder: Path) -> None:

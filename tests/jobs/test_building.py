@@ -118,7 +118,7 @@ def test_sources_of_files_say_what_their_yaml_says() -> None:
     told = {"schema": {"n": "int"}, "key": "k", "timestamp": "at", "start": "latest", "config": "c"}
     job.kafka("h:9092", "t", follow=True, event_time="at", idle="9s", **told).to_jsonl("out/k", id="to_k")  # type: ignore[arg-type]
     job.kafka("h:9092", "u", id="u").to_jsonl("out/u", id="to_u")
-    with pytest.raises(UsageError, match="every is of what is followed"):
+    with pytest.raises(UsageError, match="every requires follow"):
         job.text("*.txt", every=5)
     assert [op.connector for op in job.topology.operators if op.kind is Kind.SOURCE] == [
         {"type": "csv", "path": "a.csv"},
@@ -345,7 +345,7 @@ def test_event_time_is_said_of_a_source() -> None:
     assert connector["event_time"] == {"column": "at", "delay": "1500.000ms", "idle": "60s", "ordered": True}
     assert parse_job_bytes(job.yaml().encode(), "job.yaml").topology == job.topology
     assert event_time_of(job.topology.operators[0]) == EventTime("at", 1_500_000, 60_000_000, ordered=True)
-    with pytest.raises(UsageError, match="are of event time"):
+    with pytest.raises(UsageError, match="require event time"):
         Job("j").jsonl("in", delay="5s")
     with pytest.raises(UsageError, match="delay is '0s', which is not above zero"):
         Job("j").jsonl("in", event_time="at", delay="0s")
@@ -358,7 +358,7 @@ def test_event_time_is_said_of_sources_of_every_type_with_columns(type: str) -> 
     what: Any = {"nexmark": "bid", "generate": {"at": "at('2026-01-01T00:00:00Z', row)"}}.get(type, "in/*")
     make(what, event_time="at", delay="1s", idle="2s", ordered=True).to_jsonl("out")
     assert event_time_of(job.topology.operators[0]) == EventTime("at", 1_000_000, 2_000_000, ordered=True)
-    with pytest.raises(UsageError, match="delay, idle and ordered are of event time"):
+    with pytest.raises(UsageError, match="delay, idle and ordered require event time"):
         make(what, delay="1s")
 
 

@@ -227,7 +227,7 @@ def test_a_cell_of_a_notebook_is_no_place_for_a_function(tmp_path: Path) -> None
         "except BadFile as error:\n    print(error, '|', error.hint)\n"
     )
     done = subprocess.run([sys.executable, "-c", cell], capture_output=True, text=True, cwd=tmp_path, check=True)
-    assert "split stands in no file that a worker could import it from" in done.stdout
+    assert "split is in no file from which a worker could import it" in done.stdout
     assert f"put it into a module in {tmp_path}" in done.stdout
 
 
@@ -262,10 +262,10 @@ def test_a_file_that_runs_its_job_when_it_is_imported_is_refused(
     last = len(file.read_text().splitlines())
     code, _, err = topology(capsys, "wordjob.py")
     assert code == 2
-    assert f"wordjob.py:{last}:1: UsageError: a job is run, or tested, while a file of a job is imported" in err
-    assert 'hint: workers import that file, too: put it behind `if __name__ == "__main__":`' in err
+    assert f"wordjob.py:{last}:1: UsageError: a job is run or tested while its job file is being imported" in err
+    assert 'hint: workers import that file, too: put the call under `if __name__ == "__main__":`' in err
     done = subprocess.run([sys.executable, "wordjob.py"], capture_output=True, text=True)
-    assert "a job is run, or tested, while a file of a job is imported" in done.stderr
+    assert "a job is run or tested while its job file is being imported" in done.stderr
     assert done.returncode == 1
 
 

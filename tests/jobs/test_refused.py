@@ -65,14 +65,14 @@ def inner() -> Any:
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (inner(), "split stands inside inner, where a worker cannot import it"),
-        (Holder().method, "method stands inside Holder, where a worker cannot import it"),
+        (inner(), "split is defined inside inner, where a worker cannot import it"),
+        (Holder().method, "method is defined inside Holder, where a worker cannot import it"),
         (Holder(), "has no name under which a worker could import it"),
         (functools.partial(step), "has no name under which a worker could import it"),
         (another_name, "test_refused:other_name is another function than the one that was given, or none"),
         (3, "3 has no name"),
         (None, "None has no name"),
-        (print, "print stands in no file"),
+        (print, "print is in no file"),
     ],
 )
 def test_a_function_that_no_worker_can_import_is_refused(function: Any, message: str) -> None:

@@ -200,15 +200,15 @@ def test_a_copy_of_something_else_or_that_has_gone_on_is_left_alone(store: Path,
     before = files(to)
     code, _, err = copy(capsys, store, to)
     assert code == 2
-    assert "has gone on by itself" in err
+    assert "has diverged" in err
     assert files(to) == before
     make_store(other)
     Build(LocalStorage(other), loop_job(), attempt=3).begin(first_epoch=9, parent=4)
     (store.parent / "files").mkdir()
     (store.parent / "files" / "mine.txt").write_text("mine")
     refused = {
-        other: "has gone on by itself", store: "lie in one another", store / "epochs": "lie in one another",
-        store / "inside": "which is read from", store.parent / "files": "holds 'mine.txt'",
+        other: "has diverged", store: "lie in one another", store / "epochs": "lie in one another",
+        store / "inside": "which the command reads", store.parent / "files": "holds 'mine.txt'",
         store.parent / "files" / "mine.txt": "it is a file", store.parent: "lie in one another",
     }  # fmt: skip
     for path, message in refused.items():

@@ -109,7 +109,7 @@ def test_a_damaged_epoch_goes_only_if_it_is_older_than_all_that_are_kept(
     assert [e["epoch"] for e in result(capsys, store, "--keep", "2")["epochs"]] == [3]
     assert [(e["epoch"], e["reason"]) for e in result(capsys, store, "--keep", "1")["epochs"]] == [
         (1, "complete, and older than the newest 1"), (2, "damaged, and older than all that are kept"),
-        (3, "was given up, and a newer one is complete"),
+        (3, "was aborted, and a newer epoch is complete"),
     ]  # fmt: skip
 
 

@@ -42,7 +42,7 @@ def test_the_newest_whole_epoch_is_planned_for_and_why_not_a_newer_one(build: Bu
     (_, incomplete), (_, reason_4), (_, reason_3) = [(row.epoch, row.reason) for row in plan.body.skipped]
     assert (plan.body.epoch, incomplete) == (2, INCOMPLETE)
     assert reason_4.startswith("is damaged: ")
-    assert reason_3.startswith("was given up: ")
+    assert reason_3.startswith("was aborted: ")
 
 
 def test_an_epoch_that_is_asked_for_and_is_not_whole_is_refused_with_the_one_that_is(
@@ -51,23 +51,23 @@ def test_an_epoch_that_is_asked_for_and_is_not_whole_is_refused_with_the_one_tha
     refused = plan_recovery(store, epoch=5)
     assert isinstance(refused, NoPlan)
     assert refused.message == f"epoch 5 cannot be restored: it {INCOMPLETE}"
-    assert "epoch 4 is the newest whole one" in str(refused.hint)
+    assert "epoch 4 is the newest intact epoch" in str(refused.hint)
     for epoch in (1, 2, 4):
         garble(build, epoch)
     refused = plan_recovery(store, epoch=2)
     assert isinstance(refused, NoPlan)
     assert refused.message.startswith("epoch 2 cannot be restored: it is damaged")
-    assert "no other epoch is whole" in str(refused.hint)
+    assert "no other epoch is intact" in str(refused.hint)
     refused = plan_recovery(store)
     assert isinstance(refused, NoPlan)
-    assert refused.message.startswith("no epoch is whole")
+    assert refused.message.startswith("no epoch is intact")
     error = refused.error()
     assert (error.message, error.path, error.hint) == (refused.message, store.path, refused.hint)
 
 
 def test_a_part_that_is_not_to_be_used_leads_to_an_older_epoch(store: NativeStore) -> None:
     plan = plan_recovery(store, distrust=["seen/0"])
-    assert (plan.body.epoch, plan.body.skipped[1].reason) == (2, "holds the part of seen/0, which is not to be used")
+    assert (plan.body.epoch, plan.body.skipped[1].reason) == (2, "holds the part of seen/0, which is distrusted")
     assert plan_recovery(store, distrust=["seen/0"], below=2).body.epoch == 1
     with pytest.raises(UnknownTask, match="has no task 'seen/9'"):
         plan_recovery(store, distrust=["seen/9"])

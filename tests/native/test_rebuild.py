@@ -170,7 +170,7 @@ def test_a_whole_store_needs_nothing(job: Path) -> None:
     before = fingerprint(job)
     done = abs_("rebuild", job / "store", "--yes")
     assert done.returncode == 0
-    assert "nothing to make anew" in done.stdout
+    assert "nothing to rebuild" in done.stdout
     assert fingerprint(job) == before
 
 

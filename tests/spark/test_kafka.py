@@ -108,7 +108,7 @@ def test_what_retention_has_taken_is_counted_and_those_batches_are_not_gone_back
     assert report["restorable"] == list(range(1, newest(checkpoint) + 1))
     (finding,) = report["epochs"][0]["findings"]
     assert (finding["code"], finding["task"]) == ("input-missing", "source-0/0")
-    message = f"{topic}-0 goes on at {at['0']}, and the oldest that is there is {first}: 4 records gone unread"
+    message = f"{topic}-0 resumes at {at['0']}, but the oldest offset is {first}: 4 records removed unread"
     assert finding["message"] == message
     # Spark agrees: from that batch it does not start, from the newest it does.
     back = checkpoint.parent / "back"
@@ -136,7 +136,7 @@ def test_nothing_is_restorable_once_retention_itself_has_passed_the_newest_batch
     code, out, _ = run_command("validate", capsys, checkpoint, "--broker", broker.address)
     assert (code, "input-missing" in out, "no batch can be restored" in out) == (3, True, True)
     code, out, _ = run_command("inspect", capsys, checkpoint, "--broker", broker.address)
-    assert (code, "12 of them are gone" in " ".join(out.split())) == (0, True)
+    assert (code, "12 of them were removed" in " ".join(out.split())) == (0, True)
 
 
 def test_a_topic_that_is_gone_or_made_anew_is_told_apart(

@@ -86,7 +86,7 @@ def test_the_batch_that_a_reference_names_is_planned_for(tmp_path: Path, told: A
     root = copy_of("wc_rocks", tmp_path)
     plan = restored(told, f"{root}@2", tmp_path / "copy")
     assert plan["batch"] == 2
-    assert plan["skipped"][0]["reason"] == "it gives exact results, too, and was not asked for"
+    assert plan["skipped"][0]["reason"] == "its results are exact, too, but another batch was requested"
     assert rows(tmp_path / "copy", 2) == rows(root, 2)
     code, error = told("plan-recovery", f"{root}@77")
     assert (code, error["name"]) == (10, "not-found")
@@ -197,20 +197,20 @@ def test_a_plan_whose_files_have_changed_is_refused_and_nothing_is_left(
     root, file, to = copy_of("wc_hdfs", tmp_path, sidecars=False), tmp_path / "plan.json", tmp_path / "copies/copy"
     assert told("plan-recovery", root, "--out", file)[0] == 0
     assert main(["restore", str(file), "--to", str(to), "--dry-run"]) == 0
-    assert "the plan holds" in capsys.readouterr().err
+    assert "the plan is valid" in capsys.readouterr().err
     for path in ("state/0/0/7.delta", "commits/5"):
         own = (root / path).read_bytes()
         (root / path).write_bytes(own[:-1] + bytes([own[-1] ^ 1]))
         for options in ([], ["--dry-run"]):
             code, error = told("restore", file, "--to", to, *options)
-            assert (code, error["name"], f"holds: {path} has " in error["message"]) == (5, "stale-plan", True)
+            assert (code, error["name"], f"no longer valid: {path} has " in error["message"]) == (5, "stale-plan", True)
         (root / path).unlink()
         assert told("restore", file, "--to", to)[0] == 5
         (root / path).write_bytes(own)
     (root / "offsets/7").write_bytes((root / "offsets/6").read_bytes())
     code, error = told("restore", file, "--to", to)
     assert (code, "the newest batch was 6 when it was made and is 7" in error["message"]) == (5, True)
-    assert "the query has gone on" in error["message"]
+    assert "the query has continued" in error["message"]
     assert not to.exists()
     assert not list((tmp_path / "copies").glob("*")) if to.parent.exists() else True
 
@@ -222,7 +222,7 @@ def test_a_commit_that_came_since_is_what_makes_a_plan_stale(tmp_path: Path, tol
     assert told("plan-recovery", root, "--out", file)[0] == 0
     (root / "commits/6").write_bytes(commit)
     code, error = told("restore", file, "--to", to)
-    assert (code, "holds: batch 6 has been committed since it was made: " in error["message"]) == (5, True)
+    assert (code, "no longer valid: batch 6 has been committed since it was made: " in error["message"]) == (5, True)
 
 
 def test_a_file_that_is_written_with_other_places_is_relied_on_as_well(tmp_path: Path, told: Any) -> None:
@@ -232,7 +232,7 @@ def test_a_file_that_is_written_with_other_places_is_relied_on_as_well(tmp_path:
     (root / path).write_bytes((root / path).read_bytes() + b" ")
     for options in ([], ["--dry-run"]):
         code, error = told("restore", file, "--to", tmp_path / "copy", *options)
-        assert (code, error["name"], f"holds: {path} has " in error["message"]) == (5, "stale-plan", True)
+        assert (code, error["name"], f"no longer valid: {path} has " in error["message"]) == (5, "stale-plan", True)
 
 
 def test_files_are_pinned_and_copied_to_their_end_piece_by_piece(
@@ -303,7 +303,7 @@ def test_only_a_new_folder_is_written_to(tmp_path: Path, told: Any) -> None:
     for to in (tmp_path / "full", root, root / "state/new", file):
         code, error = told("restore", file, "--to", to)
         assert (code, error["path"]) == (2, str(to))
-        assert any(reason in error["message"] for reason in ("is not an empty directory", "which is read from"))
+        assert any(reason in error["message"] for reason in ("is not an empty directory", "which the command reads"))
     (tmp_path / "empty").mkdir()
     assert told("restore", file, "--to", tmp_path / "empty")[0] == 0
 

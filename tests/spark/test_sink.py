@@ -172,7 +172,7 @@ def test_no_copy_is_made_in_the_log_of_the_sink(
     """The query would take it for an entry."""
     before = sorted(planned.rglob("*"))
     code, error = run(capsys, "restore", planned / "plan.json", "--to", planned / to, "--sink-to", planned / sink_to)
-    assert (code, "which is read from" in error["message"]) == (2, True)
+    assert (code, "which the command reads" in error["message"]) == (2, True)
     assert sorted(planned.rglob("*")) == before
 
 

@@ -129,8 +129,8 @@ def test_what_is_in_the_way_is_told_with_what_to_do(source: LocalStorage, tmp_pa
         "full": "is there already and is not an empty directory",
         "link": "is a symbolic link to ",
         "lost": "is a symbolic link to ",
-        "source": "which is read from",
-        "source/new": "which is read from",
+        "source": "which the command reads",
+        "source/new": "which the command reads",
     }
     for name, message in cases.items():
         with pytest.raises(FormatError, match=message) as error:

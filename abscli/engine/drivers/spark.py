@@ -116,7 +116,7 @@ def start_context(master: str, *, advertise: str | None = None, bind: str | None
         errors = [line.strip() for line in lines if "ERROR" in line or "Exception" in line]
         why = errors[0] if errors else first_line(error)
         raise EngineStopped(
-            f"Spark did not start on {master}: {why[:300]}", hint="is --master right, and the cluster up?"
+            f"Spark did not start on {master}: {why[:300]}", hint="check --master, and that the cluster is running"
         ) from error
     # The first SQL of a session makes this folder, by default where the command was called.
     context._jsc.sc().conf().set("spark.sql.warehouse.dir", f"file:{context._temp_dir}/warehouse")
@@ -136,7 +136,7 @@ def try_spark(master: str) -> None:
     except Exception as error:
         raise EngineStopped(
             f"Spark runs on {master}, but no task of Python there: {first_line(error)[:300]}",
-            hint="is the same Python there as here? PYSPARK_PYTHON names it",
+            hint="workers need the same Python as the driver; set PYSPARK_PYTHON",
         ) from error
     finally:
         context.stop()
@@ -266,7 +266,7 @@ class SparkWorkers:
                     f"{least} worker{'s need' if least > 1 else ' needs'} {least} slot{'s'[: least != 1]}, and {slots} "
                     f"came within {SLOTS_SECONDS:.0f} s from {self._context.master}",
                     hint="is the cluster up, and free? "
-                    + (f"--workers {slots} needs no more" if slots else "its master's page says which workers it has"),
+                    + (f"--workers {slots} needs no more" if slots else "the web UI of its master lists its workers"),
                 )
             waiting(slots)
             time.sleep(0.2)
@@ -362,10 +362,10 @@ def unprotected(master: str, conf: Any, *, one_machine: bool) -> UsageError | No
         )
     missing = [AUTHENTICATION] * (not authenticates) + [ENCRYPTIONS[0]] * (not encrypts)
     return UsageError(
-        f"Spark does not {'encrypt' if authenticates else 'authenticate'} what it sends on {master}, "
-        "and the key with which the workers of this job encrypt would be among that",
-        hint=f"set {' and '.join(f'{name} true' for name in missing)} in spark-defaults.conf, as the cluster has "
-        "it (with a spark.authenticate.secret where Spark makes none), or --insecure where the network is yours",
+        f"Spark does not {'encrypt' if authenticates else 'authenticate'} its connections on {master}, "
+        "and would send the encryption key of this job's workers",
+        hint=f"set {' and '.join(f'{name} true' for name in missing)} in spark-defaults.conf, as on the cluster "
+        "(with a spark.authenticate.secret if Spark generates none), or use --insecure on a trusted network",
     )
 
 
@@ -414,7 +414,7 @@ def _failure(number: int, error: Exception) -> EngineStopped:
     reasons = [line.partition(given_up)[2] for line in _log(scratch()) if given_up in line]
     if reasons:
         return EngineStopped(
-            f"Spark gave the application up: {reasons[-1]}", hint="is --master right, and the cluster up?"
+            f"Spark ended the application: {reasons[-1]}", hint="check --master, and that the cluster is running"
         )
     said = f"{EngineStopped.__module__}.{EngineStopped.__qualname__}: "
     own = [line.partition(said)[2] for line in str(error).splitlines() if line.startswith(said)]

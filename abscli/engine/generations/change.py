@@ -36,7 +36,7 @@ def change_since(store: NativeStore, epoch: int, topology: Topology, changes: Ch
         raise OtherJob(reasons, path=store.path, hint=way_out(store, change))
     if change.stranded:
         reasons = "; ".join(edge.why or "" for edge in change.stranded)
-        message = f"epoch {epoch} cannot go on in a job that has changed so: {reasons}"
+        message = f"epoch {epoch} cannot be resumed by the changed job: {reasons}"
         raise NoRecovery(message, path=store.path, hint=way_out(store, change))
     return change
 
@@ -57,16 +57,16 @@ def way_out(store: NativeStore, change: Succession) -> str | None:
     if change.refused:
         first = change.refused[0]
         if first.outcome is Fate.CONFLICT:
-            return "an epoch has what both had: let only one of them move there, and name the other in removed"
+            return "an epoch has what both had: move only one of them there, and list the other in removed"
         if first.width is not None:
             before, now = (f"`--parallelism {first.successor}={number}`" for number in first.width)
             return f"`abs run` and `abs plan-recovery` rescale it with {now}, and go on as it was with {before}"
         drop = written(Changes((), (*change.lines.removed, first.operator)))[0]
-        return f"run the job as it was; or give the operator another id and add {drop}, which drops what it had"
+        return f"run the unchanged job; or give the operator another id and add {drop}, which drops its state"
     if change.stranded:
         return (
-            f"let the job as it was come to rest first, with `abs plan-recovery {shlex.quote(store.path)} --out "
-            "plan.json` and `abs restore plan.json --job OLD-JOB --until drained`; then go on from there"
+            f"drain the unchanged job first, with `abs plan-recovery {shlex.quote(store.path)} --out "
+            "plan.json` and `abs restore plan.json --job OLD-JOB --until drained`; then resume from there"
         )
     return None
 

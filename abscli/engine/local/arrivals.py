@@ -12,7 +12,7 @@ class OtherFrame(Exception):
     state and its inputs."""
 
     def __init__(self, channel: ChannelId, reason: str) -> None:
-        super().__init__(f"task {channel.sender} does not put out again on {channel} what it did: {reason}")
+        super().__init__(f"task {channel.sender} does not emit the same output on {channel} again: {reason}")
         self.channel = channel
 
 

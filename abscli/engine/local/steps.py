@@ -19,7 +19,7 @@ class Differs(Exception):
     """A task that takes its steps again does not do what it did: it depends on more than its state and its inputs."""
 
     def __init__(self, task: TaskId, reason: str) -> None:
-        super().__init__(f"task {task} does not do again what it did: {reason}")
+        super().__init__(f"task {task} does not replay the same steps: {reason}")
         self.task = task
 
 

@@ -59,9 +59,9 @@ def misplaced(hello: Hello, seen_at: str) -> EngineStopped | None:
     if not is_loopback(hello.host) or is_loopback(seen_at):
         return None
     return EngineStopped(
-        f"worker {hello.worker} on {hello.machine} says that it listens at {hello.host}, where none but that host "
-        f"reaches it; the driver on {socket.gethostname()} sees it at {seen_at}",
-        hint="say with --advertise under which address of the driver's the network leads to it",
+        f"worker {hello.worker} on {hello.machine} reports the address {hello.host}, which only that host can reach; "
+        f"the driver on {socket.gethostname()} sees it at {seen_at}",
+        hint="set --advertise to the address of the driver on that network",
     )
 
 

@@ -192,7 +192,7 @@ class Losses:
                 message = f"workers {', '.join(map(str, absent))} did not come within {allowed:.0f} s"
             else:
                 titles = ", ".join(map(self._crew.title, absent))
-                message = f"{titles} did not come again within {allowed:.0f} s: {'; '.join(self._unrecovered.causes)}"
+                message = f"{titles} did not reconnect within {allowed:.0f} s: {'; '.join(self._unrecovered.causes)}"
             raise EngineStopped(
                 message, hint=self._journal.hint("give fewer --workers, or a master with more free slots")
             )
@@ -215,7 +215,7 @@ class Losses:
             self._ties.on_news(HeardAgain(*self._named(key), seconds))
         for number, seconds in silences.items():
             if seconds > patience.lost:
-                self._silent(number, f"gave no sign of life for {seconds:.0f} s")
+                self._silent(number, f"sent no heartbeat for {seconds:.0f} s")
         if (apart := self._complaints.due(now, silences)) is not None:
             self._part(apart)
 
@@ -239,7 +239,7 @@ class Losses:
             self._ties.abandon(
                 EngineStopped(
                     f"{lost} {cause}{again}",
-                    hint=self._journal.hint(f"mend the network between {' and '.join(sorted(hosts))}"),
+                    hint=self._journal.hint(f"repair the network between {' and '.join(sorted(hosts))}"),
                 )
             )
             return
@@ -299,7 +299,7 @@ class Losses:
     def _next(self, code: int, hint: str | None) -> str | None:
         """What to do about a worker's failure. hint: its own, which is what to mend where the job can go on after."""
         if code == JobFailed.exit_code:
-            return self._journal.hint(hint or "mend the function or the input that is named")
+            return self._journal.hint(hint or "fix the function or the input")
         if code == EngineStopped.exit_code:
             return self._journal.hint(hint)
         return hint if hint or code == UsageError.exit_code else self._journal.hint()

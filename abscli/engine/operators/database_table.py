@@ -57,7 +57,7 @@ def _told(operator: Operator, error: Exception) -> Exception:
         return error
     return JobFailed(
         f"operator {operator.id}: cannot read its table {title_of(operator)}: {first_line(error)}",
-        hint="every worker reads it when it starts, by a user who may",
+        hint="every worker reads it when it starts: its user needs the permission",
     )
 
 

@@ -68,7 +68,8 @@ class IntervalJoin:
             raise JobFailed(
                 f"task {self._task}: its state has the columns {', '.join(types)}, and the job makes "
                 f"{', '.join(expected)} of its inputs",
-                hint="go on with the columns that the join had, or begin anew, with --from-epoch 0 or on another store",
+                hint="restore the columns of the join, or start from the beginning, with --from-epoch 0 or on "
+                "another store",
             )
         if table.num_rows:
             self._arrived = max(self._arrived, pc.max(table.column(JOIN_NUMBER)).as_py() + 1)

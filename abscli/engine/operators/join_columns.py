@@ -93,7 +93,7 @@ class JoinColumns:
                 raise JobFailed(
                     f"operator {self._operator}: column {name!r} of its {side} side is {array.type}, "
                     f"and has to be {kind}",
-                    hint="cast it in a map before the join, or say its type in the join's columns",
+                    hint="cast it in a map before the join, or declare its type in the columns of the join",
                 )
             arrays.append(array)
         return pa.record_batch(arrays, names=[name for name, _ in wanted])

@@ -54,7 +54,7 @@ class RowWise:
                 reason = f"{type(error).__name__}: {error}{place_of_error(error)}"
                 raise JobFailed(
                     f"operator {self._operator.id}, task {self._task}, a batch from record {first} on: {reason}",
-                    hint="that is no failure of a record, and on_error leaves it alone",
+                    hint="this is not a failure of a record, so on_error does not apply",
                 ) from error
             if batch.num_rows == 1:
                 failures.add(batch, first, error)

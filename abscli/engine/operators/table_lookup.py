@@ -62,7 +62,7 @@ def read_table(operator: Operator, directory: str, seconds: float | None = None)
         reason = getattr(error, "strerror", None) or (str(error).splitlines() or [type(error).__name__])[0]
         raise JobFailed(
             f"operator {operator.id}: cannot read its table {path}: {reason}",
-            hint="every worker reads it when it starts: put it where all of them find it",
+            hint="every worker reads it when it starts: put it where all workers can read it",
         ) from None
     return Table(table.select(_wanted(operator, path, table.column_names)), hashlib.sha256(data).hexdigest())
 
@@ -105,9 +105,9 @@ def check_table(operator: Operator, table: Table, kept: Mapping[str, str] | None
         return
     place = place_of_table(operator, directory)
     raise JobFailed(
-        f"operator {operator.id}: its table {place} is another one than in the epoch: its SHA-256 is "
+        f"operator {operator.id}: its table {place} differs from the table of the epoch: its SHA-256 is "
         f"{table.digest[:12]}…, it was {before[:12]}…",
-        hint="put back what it was; or mark the operator deterministic: false, to go on with another table",
+        hint="restore the old table; or mark the operator deterministic: false, to resume with the changed table",
     )
 
 

@@ -33,7 +33,7 @@ def event_times(batch: pa.RecordBatch, name: str, numbers: Times, operator: str)
         record = batch.slice(row, 1).to_pylist()[0]
         raise JobFailed(
             f"operator {operator}, record {numbers[row]} {record}: {NoTime(name)}",
-            hint="leave such rows out in a filter before it, or say on_error: skip",
+            hint="drop such rows in a filter upstream, or set on_error: skip",
         )
     result: Times = times.to_numpy()
     return result

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Connection = psycopg.Connection[tuple[object, ...]]
 
 T = TypeVar("T")
-_MEANWHILE = {"sink": "what is staged waits for it"}
+_MEANWHILE = {"sink": "staged rows are kept until then"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +77,14 @@ class Table:
             if not url:
                 raise UsageError(
                     f"{self.owner}: the environment variable {self.url_env} is not set here",
-                    hint="it holds the URL of the database, for the driver and every worker",
+                    hint="set it to the URL of the database, for the driver and every worker",
                 )
         more: dict[str, Any] = {} if self.service is None else {"service": self.service}
         try:
             if not _is_unambiguous(url):
                 raise UsageError(
-                    f"{self.owner}: {self.url_env} holds a URL of which a part after the user name is not a password, "
-                    "a host or a port",
+                    f"{self.owner}: {self.url_env} contains a URL in which the text after the user name is not a "
+                    "password, a host or a port",
                     hint="write @ in a password as %40, / as %2F and : as %3A",
                 )
             return psycopg.connect(url, autocommit=True, connect_timeout=10, application_name="abs", **more)
@@ -103,7 +103,7 @@ class Table:
         """As `patience.until_answered`; EngineStopped where that takes too long."""
 
         def given_up(error: Unreachable) -> EngineStopped:
-            left = _MEANWHILE.get(self.role, "then go on with --resume")
+            left = _MEANWHILE.get(self.role, "then run the job again with --resume")
             return EngineStopped(
                 f"{self.owner}: the database of {self.title} does not answer: {error.message}",
                 hint=f"start it again; {left}",

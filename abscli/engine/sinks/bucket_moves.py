@@ -54,10 +54,9 @@ class BucketMoves:
         for (_, file), is_shown in zip(due, shown, strict=True):
             if not is_shown:
                 raise Damaged(
-                    f"an output part of {file.rows} rows is gone: neither it nor the upload that was to become it is "
-                    "there",
+                    f"an output part of {file.rows} rows is missing, and so is its upload",
                     path=self._where(file),
-                    hint="`abs run --resume` says what can be done",
+                    hint="run `abs run --resume`: its error lists the options",
                 )
 
     def end(self, parts: Iterable[PartId]) -> None:

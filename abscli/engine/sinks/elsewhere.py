@@ -52,7 +52,7 @@ def refused(one: Elsewhere, parent: int) -> UsageError:
     """Return the error with which the job is refused."""
     return UsageError(
         f"sink {one.operator}: {one.rows} rows of epoch {parent} may not have been published to {one.place}, where no "
-        "sink of the job file writes: the run that made them did not end in order",
-        hint="run the job once with the sink as it was, which publishes them, and change it then; or resume without "
+        "sink of the job file writes: the run that staged them did not end cleanly",
+        hint="run the job once with the unchanged sink to publish them, then change it; or resume without "
         "these rows with --accept-missing-parts",
     )

@@ -94,7 +94,7 @@ class Outputs:
         for operator, place in [*((op.id, self._folder(op)) for op in self._sinks), *self._places]:
             if f"{real_place(place)}/".startswith(f"{root}/"):
                 raise UsageError(
-                    f"sink {operator}: {place} lies in the store, {store}",
+                    f"sink {operator}: {place} is inside the store, {store}",
                     hint="give the sink a path outside of it",
                 )
 
@@ -223,9 +223,10 @@ class Outputs:
     def _may_take_ownership(self, op: Operator, folder: Claims, claim: SinkClaim) -> None:
         if not self._take_ownership:
             raise UsageError(
-                f"sink {op.id}: {folder.path} shows what attempt {claim.attempt} on the store {claim.store} made since",
-                hint="go on with that store; or give the sink another path; or set aside what this store did not make, "
-                "with --take-ownership",
+                f"sink {op.id}: {folder.path} contains output that attempt {claim.attempt} on the store "
+                f"{claim.store} has written since",
+                hint="resume with that store; or give the sink another path; or move aside the output that this "
+                "store did not write, with --take-ownership",
             )
 
     def _may_follow(
@@ -239,7 +240,7 @@ class Outputs:
                 for id in parts:
                     if id in facts.visible and self._made_here(op, parts[id]):
                         raise UsageError(
-                            f"sink {op.id}: {folder.path} shows what sink {operator} of this job made",
+                            f"sink {op.id}: {folder.path} contains the output of sink {operator} of this job",
                             hint=way_on(operator, op.id),
                         )
             epoch = promises.parents[epoch]
@@ -253,7 +254,7 @@ class Outputs:
             first = min(part.name for part in facts.visible)
             raise UsageError(
                 f"sink {op.id}: {folder.path} already holds {first}, which this store did not write",
-                hint="move the output away; or give the sink another path; or set it aside with --take-ownership",
+                hint="move the output away; or give the sink another path; or move it aside with --take-ownership",
             )
 
     # -- what changes them --------------------------------------------------------------------------------
@@ -402,12 +403,12 @@ class Outputs:
         other = folder.newest_claim()
         if other is None:
             return Overtaken(
-                f"sink {operator}: {folder.path} was emptied while the job ran: its claim is gone",
-                hint="put back what was there, if you can; `abs run --resume` says what can be done about the rest",
+                f"sink {operator}: {folder.path} was emptied while the job ran: its claim is missing",
+                hint="restore the deleted files, if possible; `abs run --resume` lists the options for the rest",
             )
         return Overtaken(
             f"sink {operator}: {folder.path} was taken over by attempt {other.attempt} on the store {other.store}",
-            hint="go on with that store; what this one has staged stays there",
+            hint="resume with that store; rows that this store has staged are kept",
         )
 
 
@@ -417,7 +418,7 @@ def _newest_claim(folder: Claims) -> SinkClaim | None:
     except Damaged as error:
         # An older claim would be taken for the newest, and say of what is visible that another attempt made it.
         error.hint = (
-            f"delete the folder {CLAIMS} that it lies in, and run again with --take-ownership, which goes by the "
-            "numbers of the epochs"
+            f"delete the folder {CLAIMS} that contains it, and run again with --take-ownership, which uses the epoch "
+            "numbers"
         )
         raise

@@ -17,7 +17,7 @@ def parts_missing(sink: Examined, missing: Sequence[Missing], store: NativeStore
     first = missing[0]
     more = f", and {len(missing) - 1} more like it" if len(missing) > 1 else ""
     if first.size is None:
-        message = f"an output part of {first.file.rows} rows is gone{more}"
+        message = f"an output part of {first.file.rows} rows is missing{more}"
     else:
         message = f"an output part has {first.size} bytes, {first.file.bytes} were written{more}"
     oldest = min(epoch_of_part(part.file.name) for part in missing)
@@ -28,8 +28,8 @@ def parts_missing(sink: Examined, missing: Sequence[Missing], store: NativeStore
     return Damaged(
         message,
         path=os.path.join(sink.folder.path, first.file.object),
-        hint=f"put it back; or make it again from the epoch before it, with {option}; or, where a reader took it away, "
-        "go on without it with --accept-missing-parts",
+        hint=f"restore it; or write it again by resuming from the epoch before it, with {option}; or, if a reader "
+        "removed it, resume without it with --accept-missing-parts",
     )
 
 

@@ -92,8 +92,8 @@ def show(folder: SinkFolder, moves: Moves, id: str, file: SinkFile) -> None:
     except FileNotFoundError:
         if folder.visible().get(file.name) != file.bytes:
             raise Damaged(
-                f"an output part of {file.rows} rows is gone", path=folder.storage.local_path(file.name),
-                hint="`abs run --resume` says what can be done",
+                f"an output part of {file.rows} rows is missing", path=folder.storage.local_path(file.name),
+                hint="run `abs run --resume`: its error lists the options",
             ) from None  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from formats.job.model import Kind, Operator, Topology
 from formats.native.facts import PartFacts
 from formats.view import Position
 
-_PUT_BACK = "put back what it was; or read everything again, with --from-epoch 0 or on another store"
+_PUT_BACK = "restore the old data; or read everything again, with --from-epoch 0 or on another store"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def later_input(topology: Topology, parts: Iterable[PartFacts], directory: str) 
 
 
 def _check_tables(topology: Topology, parts: Iterable[PartFacts], directory: str) -> None:
-    """JobFailed for a table beside the stream that is another one than in the epoch."""
+    """JobFailed for a table beside the stream that differs from the table of the epoch."""
     for op in topology.operators:
         kept = next((part.connector for part in parts if part.operator == op.id), None)
         if not op.lookup or kept is None:
@@ -96,9 +96,9 @@ def _check(op: Operator, position: Position, path: str, status: Status | None) -
     if not same:
         extent = f"the first {offset:,} bytes" if in_bytes else f"the file of which {offset:,} rows were read"
         raise JobFailed(
-            f"source {op.id}: {path} is another file than was read: {extent} have not the checksum that the epoch notes"
+            f"source {op.id}: {path} has changed: the checksum of {extent} differs from the checksum in the epoch"
             if in_bytes
-            else f"source {op.id}: {path} is another one than {extent}: it has not the checksum that the epoch notes",
+            else f"source {op.id}: {path} has changed: its checksum differs from the checksum of {extent}",
             hint=_PUT_BACK,
         )
 

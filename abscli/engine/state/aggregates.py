@@ -258,7 +258,7 @@ def _combine(function: Aggregation, left: pa.Array, right: pa.Array, limit: int)
             both_null = pc.and_(pc.is_null(left), pc.is_null(right))
             return pc.if_else(both_null, pa.nulls(len(total), total.type), total)
         case Aggregation.MEAN:
-            raise ValueError("a mean is put together of a sum and a count")
+            raise ValueError("a mean consists of a sum and a count")
         case _:
             assert_never(function)
 

@@ -42,7 +42,7 @@ class Log:
             raise Damaged(
                 f"has SHA-256 {digest(data)[:12]}…, the manifest says {(file.sha256 or '')[:12]}…",
                 path=f"{self._storage.root}/{file.path}",
-                hint=f"`abs validate {shlex.quote(self._storage.root)}` names what is damaged",
+                hint=f"`abs validate {shlex.quote(self._storage.root)}` lists the damaged files",
             )
         return [batch for batch in decode_log(data, file.path) if batch.num_rows]
 
@@ -137,6 +137,6 @@ class Rerouting:
             f"the {records} records that the epoch has on the {edge.partition} edge {edge.name} "
             f"cannot be given to {after} tasks of {edge.target} in place of {before}: {reason}",
             path=self._storage.root,
-            hint="go on with the parallelism of the epoch and --policy aligned until the next epoch is complete, whose "
-            "regular channels are empty; then rescale that one",
+            hint="resume with the parallelism of the epoch and --policy aligned until the next epoch is complete; "
+            "its regular channels are empty, so rescale from there",
         )

@@ -84,7 +84,7 @@ class Restored:
             raise Damaged(
                 f"has SHA-256 {digest(data)[:12]}…, the manifest says {(file.sha256 or '')[:12]}…",
                 path=f"{self._storage.root}/{file.path}",
-                hint=f"`abs validate {store}` names what is damaged; `abs plan-recovery {store} --out plan.json` takes "
-                "the newest epoch that is whole",
+                hint=f"`abs validate {store}` lists the damaged files; `abs plan-recovery {store} --out plan.json` "
+                "plans a rollback to the newest intact epoch",
             )
         return data

@@ -57,10 +57,11 @@ class Lateness:
         more = f"; and {len(causes) - _MOST_NAMED} more" if len(causes) > _MOST_NAMED else ""
         back = f"epoch {last_complete}" if last_complete else "the start"
         return Late(
-            f"{len(self._in_a_row)} epochs in a row took longer than {_seconds(self._timeout)} and were given up, "
+            f"{len(self._in_a_row)} epochs in a row took longer than {_seconds(self._timeout)} and were aborted, "
             f"{self._in_a_row[0]} to {self._in_a_row[-1]}"
             + (f"; epoch {epoch}: {'; '.join(causes[:_MOST_NAMED])}{more}" if causes else ""),
-            f"the job goes on, but would have to go back to {back}; allow an epoch more time with --epoch-timeout",
+            f"the job continues, but a failure would roll it back to {back}; allow more time per epoch with "
+            "--epoch-timeout",
         )
 
 
@@ -82,7 +83,7 @@ def _doing(lag: Lag) -> str:
         case "align":
             return f"was aligning, waiting for {waits}{behind}"
         case "emit":
-            return f"was putting out what had changed of its {lag.rows:,} rows of state, for {_seconds(lag.seconds)}"
+            return f"was emitting the changes of its {lag.rows:,} rows of state, for {_seconds(lag.seconds)}"
         case "log":
             return f"had copied its state and was logging, waiting for {waits}{behind}"
         case _:

@@ -167,7 +167,7 @@ def served(metrics: JobMetrics, host: str, port: int) -> Iterator[str]:
         reason = error.strerror if isinstance(error, OSError) else "not a valid host name"
         raise UsageError(
             f"cannot listen on {host}:{port} for --metrics: {reason}",
-            hint="name an address of this machine, and a port that nothing else listens on",
+            hint="use an address of this machine and a free port",
         ) from None
     with contextlib.closing(server):
         yield server.url

@@ -195,7 +195,7 @@ class Recovering:
 
 @dataclass(frozen=True, slots=True)
 class FramesLetGo:
-    """A worker had more to keep than it may: until the next complete epoch a loss takes everything back."""
+    """A worker had more to keep than it may: until the next complete epoch, a failure rolls back all tasks."""
 
     worker: int
 

@@ -155,14 +155,14 @@ class NewObjects(NewCopy):
         if mine.digest() != there.digest():
             raise FormatError(
                 f"has a {name} with other bytes than the copy's", path=self._storage.root,
-                hint="name another place, or remove all that lies there",
+                hint="choose another location, or delete its contents",
             )  # fmt: skip
         return length
 
     def _check_ours(self) -> None:
         if not self._own.holds:
             message = "the copy was taken away, or finished by others, while it was written"
-            raise FormatError(message, path=self._storage.root, hint="look what lies there, or name another place")
+            raise FormatError(message, path=self._storage.root, hint="check its contents, or choose another location")
 
     def appear(self) -> None:
         """Put the file that makes the copy count; nothing is to be written after it."""

@@ -79,8 +79,8 @@ def refuse_unfinished(storage: Storage) -> None:
     if claim is not None:
         state = "was given up" if claim.given_up else "is not finished"
         hint = "the same command with the same --to finishes it"
-        hint = "remove all that lies there" if claim.given_up else hint
-        message = f"holds a copy that {claim.who} began at {claim.begun} and that {state}"
+        hint = "delete its contents" if claim.given_up else hint
+        message = f"contains a copy that {claim.who} began at {claim.begun} and that {state}"
         raise NotFound(message, path=storage.root, hint=hint)
 
 
@@ -156,7 +156,7 @@ def claimed(storage: ServedStorage, work: str, counts: str) -> Iterator[Claimed]
         _own.discard(claim.id)
 
 
-_ELSEWHERE = "wait for it, or name another place"
+_ELSEWHERE = "wait for it, or choose another location"
 
 
 def may_be_claimed(storage: Storage, work: str | None = None) -> int:
@@ -175,12 +175,12 @@ def may_be_claimed(storage: Storage, work: str | None = None) -> int:
                          hint=_ELSEWHERE)  # fmt: skip
     if last.given_up:
         message = f"{last.who} gave up a copy there that it began at {last.begun}, and may be taking it away"
-        raise FormatError(message, path=storage.root, hint="name another place, or remove all that lies there")
+        raise FormatError(message, path=storage.root, hint="choose another location, or delete its contents")
     if work is not None and last.work != work:
-        message = f"holds the beginning of another copy, which {last.who} began at {last.begun}"
+        message = f"contains an unfinished copy, which {last.who} began at {last.begun}"
         raise FormatError(
             message, path=storage.root,
-            hint="finish that one with its own plan and --to, name another place, or remove all that lies there",
+            hint="finish the other copy with its own plan and --to, choose another location, or delete its contents",
         )  # fmt: skip
     return len(claims)
 
@@ -199,7 +199,7 @@ def _read(storage: Storage, number: int) -> Claim | None:
         return None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         message = f"has a {_name(number)} that abs did not write"
-        raise FormatError(message, path=storage.root, hint="name another place") from None
+        raise FormatError(message, path=storage.root, hint="choose another location") from None
 
 
 def _name(number: int) -> str:

@@ -24,7 +24,7 @@ def check_target(to: str, sources: Iterable[str]) -> str:
     to = to.rstrip("/")
     for source in sources:
         if f"{common_name(to)}/".startswith(f"{common_name(source).rstrip('/')}/"):
-            raise FormatError(f"lies in {source}, which is read from", path=to, hint=ELSEWHERE)
+            raise FormatError(f"is inside {source}, which the command reads", path=to, hint=ELSEWHERE)
     from abscli.stores.copying.claims import may_be_claimed
 
     may_be_claimed(open_writable(to))
@@ -35,7 +35,8 @@ def check_folder(to: str, sources: Iterable[str]) -> str:
     """The same of a directory of this machine."""
     to = local_name(to)
     if "://" in to:
-        raise FormatError("these copies are made in local directories", path=to, hint="move it to its place from there")
+        raise FormatError("such copies are only written to local directories", path=to,
+                          hint="copy it to its destination from there")  # fmt: skip
     to = os.path.abspath(to)
     if os.path.islink(to):
         leads = os.path.realpath(to)
@@ -43,7 +44,7 @@ def check_folder(to: str, sources: Iterable[str]) -> str:
     real = os.path.realpath(to)
     for source in (os.path.realpath(source) for source in sources if "://" not in source):
         if (real + os.sep).startswith(source.rstrip(os.sep) + os.sep):
-            raise FormatError(f"lies in {source}, which is read from", path=to, hint=ANOTHER)
+            raise FormatError(f"is inside {source}, which the command reads", path=to, hint=ANOTHER)
     if os.path.lexists(to) and not (os.path.isdir(to) and not os.listdir(to)):
         raise in_the_way(to)
     if os.path.ismount(to):

@@ -13,7 +13,7 @@ from formats.plan import PinnedFile, Plan
 from formats.storage import Storage
 
 ANOTHER = "name a new directory"
-ELSEWHERE = "name another place"
+ELSEWHERE = "choose another location"
 
 
 def in_the_way(to: str) -> FormatError:

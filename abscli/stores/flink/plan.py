@@ -64,10 +64,10 @@ def plan_flink(
         searchable |= any(file.lost or file.closed for file in evidence.files)
     return NoPlan(
         f"checkpoint {epoch} cannot be restored: {skipped[0][1]}" if epoch is not None
-        else f"none is whole ({reasons('checkpoint', skipped) or 'there is none'})",
+        else f"no checkpoint is intact ({reasons('checkpoint', skipped) or 'there is none'})",
         path=store.path,
-        hint=("--search DIR looks for lost files in other directories; " if searchable else "")
-        + f"abs validate {shlex.quote(store.path)} names what is lost and what is still whole",
+        hint=("--search DIR looks for missing files in other directories; " if searchable else "")
+        + f"abs validate {shlex.quote(store.path)} lists the missing files and the intact operators",
     )
 
 

@@ -243,7 +243,8 @@ class _Copy:
         for life in there:
             if ours.get(life.attempt) != life.id:
                 raise OtherJob(
-                    f"has gone on by itself: {self._store.path} has no attempt {life.attempt} with id {life.id[:12]}…",
+                    f"has diverged, because a job resumed from it: {self._store.path} has no attempt {life.attempt} "
+                    f"with id {life.id[:12]}…",
                     path=self._target.root, hint="name a new directory",
                 )  # fmt: skip
         if not there and is_native(self._target):

@@ -116,7 +116,7 @@ def _copied(store: NativeStore, epoch: int | None, folder: str) -> Copy:
             why = reasons("epoch", sorted(passed_over.items(), reverse=True)) or "none is complete"
             where = shlex.quote(store.path)
             raise NoRecovery(f"no epoch can be restored ({why})", path=store.path,
-                             hint=f"`abs validate {where}` names what is damaged")  # fmt: skip
+                             hint=f"`abs validate {where}` lists the damaged files")  # fmt: skip
         try:
             return _copy(store, number, folder, passed_over)
         except NotFound:

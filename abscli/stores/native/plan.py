@@ -179,10 +179,11 @@ def newest_whole(
     if epoch is not None:
         return _not_that_one(store, epoch, skipped[0][1])
     return NoPlan(
-        f"no epoch is whole ({reasons('epoch', skipped) or 'there is none'})",
+        f"no epoch is intact ({reasons('epoch', skipped) or 'there is none'})",
         path=store.path,
-        hint=f"`abs validate {shlex.quote(store.path)}` names what is damaged, `abs rebuild {shlex.quote(store.path)} "
-        "--job JOB` says what can be made anew; else the job starts from the beginning in a new store",
+        hint=f"`abs validate {shlex.quote(store.path)}` lists the damaged files, `abs rebuild "
+        f"{shlex.quote(store.path)} "
+        "--job JOB` lists the metadata that can be rebuilt; otherwise start the job from the beginning in a new store",
     )
 
 
@@ -199,10 +200,10 @@ def _not_that_one(store: NativeStore, epoch: int, reason: str) -> NoPlan:
     """The answer for an epoch that was asked for and is not whole; says which other one is."""
     whole = newest_whole(store)
     if isinstance(whole, NoPlan):
-        hint = f"no other epoch is whole; `abs validate {shlex.quote(store.path)}` says what is damaged"
+        hint = f"no other epoch is intact; `abs validate {shlex.quote(store.path)}` says what is damaged"
     else:
         other = whole[0].facts.epoch
-        hint = f"epoch {other} is the newest whole one: `abs plan-recovery {shlex.quote(f'{store.path}@{other}')}`"
+        hint = f"epoch {other} is the newest intact epoch: `abs plan-recovery {shlex.quote(f'{store.path}@{other}')}`"
     return NoPlan(f"epoch {epoch} cannot be restored: it {reason}", store.path, hint)
 
 
@@ -211,13 +212,13 @@ def why_not(store: NativeStore, epoch: int, distrust: Sequence[str] = ()) -> str
     if not store.has_manifest(epoch):
         aborted = store.aborted(epoch)
         if aborted is not None:
-            return f"was given up: {aborted.reason}"
+            return f"was aborted: {aborted.reason}"
         missing = next((row.missing for row in store.epochs() if row.epoch == epoch), ())
         named = ", ".join(map(str, missing[:3])) + (" ..." if len(missing) > 3 else "")
         return f"is incomplete: not acked by {len(missing)} of its tasks, {named}"
     try:
         if parts_named(distrust, (part.task for part in store.parts(epoch)), epoch=epoch, path=store.path):
-            return f"holds the part of {', '.join(distrust)}, which is not to be used"
+            return f"holds the part of {', '.join(distrust)}, which is distrusted"
         for pinned in relied_on(store, epoch):
             problem = change(store.storage, pinned)
             if problem is not None:
@@ -267,7 +268,8 @@ def what_changed(store: NativeStore, plan: Plan[NativePlan], *, copied: bool = F
         begun = {store.attempt(path).attempt for path in later}
         newer = [n for n in _complete(store) if n > plan.body.newest and store.manifest(n).attempt not in begun]
         if newer:
-            return f"the job has gone on since: epoch {max(newer)} is complete, the plan knows up to {plan.body.newest}"
+            known = plan.body.newest
+            return f"the job has continued since: epoch {max(newer)} is complete, the plan covers epochs up to {known}"
     return None
 
 

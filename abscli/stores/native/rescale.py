@@ -62,7 +62,7 @@ def _check_forward(topology: Topology, parallelism: Mapping[str, int]) -> None:
             other, number = (edge.target, p) if edge.source in parallelism else (edge.source, q)
             raise BadOption(
                 OPTION, f"the edge {edge.name} is forward, from {p} tasks to {q}: add "
-                f"{OPTION} {other}={number}, or make the edge rebalance in a run before",
+                f"{OPTION} {other}={number}, or change the edge to rebalance in an earlier run",
             )  # fmt: skip
 
 

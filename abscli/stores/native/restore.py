@@ -68,7 +68,7 @@ def check_plan(plan: Plan[NativePlan], store: NativeStore) -> None:
     if plan.body.kind is not PlanKind.RECOVER:
         raise NoRecovery(
             f"a {plan.body.kind} plan is not carried out by restore",
-            hint="plan without --failed to take the whole job back to its newest whole epoch",
+            hint="plan without --failed to roll the whole job back to its newest intact epoch",
         )
     assert plan.body.epoch is not None
     problem = what_changed(store, plan)
@@ -164,7 +164,7 @@ def restore(
         check_job(plan, again, given, options.changes)
         check_plan(plan, again)
         if copied and (problem := what_changed(NativeStore(open_writable(target)), plan, copied=True)) is not None:
-            raise StalePlan(f"the plan no longer holds: {problem}", path=target, hint="give --to a new directory")
+            raise StalePlan(f"the plan is no longer valid: {problem}", path=target, hint="set --to to a new directory")
 
     start = carried_to(NativeStore(open_writable(target)) if copied else store, plan, copied=copied)
     # A copy is another store, which cannot write what the original has written unless it takes that over.
@@ -222,7 +222,7 @@ def copy_epoch(store: NativeStore, epoch: int, to: str) -> None:
         return
     to = os.path.realpath(to)  # a link stays one: the copy is where it leads
     if os.path.isdir(to) and os.listdir(to):
-        raise OtherJob("is not empty", path=to, hint="give --to a new directory")
+        raise OtherJob("is not empty", path=to, hint="set --to to a new directory")
     to = check_folder(to, roots(store.storage))
     with new_folder(to) as copy:
         for path in paths:
@@ -234,9 +234,10 @@ def _copy_to_bucket(store: NativeStore, paths: Sequence[str], to: str) -> None:
     """Nothing has another name first in a bucket: what is there is a store once its own file is, which comes last."""
     target = open_writable(to)
     if common_name(f"{target.root}/").startswith(common_name(f"{store.storage.root}/")):
-        raise OtherJob(f"lies in {store.storage.root}, which is read from", path=to, hint="give --to another place")
+        raise OtherJob(f"is inside {store.storage.root}, which the command reads", path=to,
+                       hint="set --to to another location")  # fmt: skip
     if target.list(""):
-        raise OtherJob("is not empty", path=to, hint="give --to a new place, or remove what is there")
+        raise OtherJob("is not empty", path=to, hint="set --to to a new location, or delete its contents")
     if isinstance(target, ServedStorage):
         target.check_exclusive()
     placed: list[str] = []
@@ -250,5 +251,6 @@ def _copy_to_bucket(store: NativeStore, paths: Sequence[str], to: str) -> None:
             with contextlib.suppress(FormatError, OSError):
                 target.delete(path)
         if isinstance(error, FileExistsError):
-            raise OtherJob("somebody else makes a store there", path=to, hint="give --to another place") from None
+            raise OtherJob("another process is creating a store there", path=to,
+                           hint="set --to to another location") from None  # fmt: skip
         raise

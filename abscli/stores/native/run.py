@@ -158,7 +158,7 @@ def resume_from(store: str) -> Resumed:
     if latest is None and held(storage):
         return Resumed(0)  # nothing starts: that it is in use is said when it is locked
     if latest is None:
-        return Resumed(0, f"{store} has no complete epoch to go on from: the job starts from the beginning")
+        return Resumed(0, f"{store} has no complete epoch to resume from: the job starts from the beginning")
     whole = newest_whole(opened)
     if isinstance(whole, NoPlan):
         raise whole.error()
@@ -166,5 +166,5 @@ def resume_from(store: str) -> Resumed:
     epoch = detail.facts.epoch
     warnings = [f"epoch {number} cannot be used: it {reason}" for number, reason in skipped if number <= latest]
     if epoch != latest:
-        warnings.append(f"going on from epoch {epoch}")
+        warnings.append(f"resuming from epoch {epoch}")
     return Resumed(epoch, warnings=tuple(warnings))

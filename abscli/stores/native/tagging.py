@@ -71,7 +71,7 @@ class NativeTags(Tags):
             storage.delete(layout.tag(epoch, name))
             if taken:
                 raise BadOption("NAME", f"epoch {taken[0]} was tagged {name} just now")
-            hint = "the job that runs keeps as many as its --keep says; tag a newer one"
+            hint = "the running job keeps only its newest epochs (--keep); tag a newer epoch"
             raise NotFound(f"epoch {epoch} is being removed just now", path=store.path, hint=hint)
         for other in others:
             storage.delete(layout.tag(other, name))
@@ -122,8 +122,8 @@ def _check_whole(store: NativeStore, epoch: int, *, quick: bool, progress: Progr
     (report,) = check_one(store, (), epoch, Prober(store.storage, quick=quick, progress=more)).epochs
     if not report.whole:
         where = shlex.quote(store.path)
-        raise Damaged(f"epoch {epoch} is not whole, so it gets no tag: {_why(report)}", path=store.path,
-                      hint=f"`abs validate {where}` says what can be restored")  # fmt: skip
+        raise Damaged(f"epoch {epoch} is not intact, so it cannot be tagged: {_why(report)}", path=store.path,
+                      hint=f"`abs validate {where}` lists the restorable epochs")  # fmt: skip
 
 
 def _why(report: EpochReport) -> str:

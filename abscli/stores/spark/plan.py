@@ -157,7 +157,7 @@ def _placed(
     new = dict(ends)
     for source, split, to in positions:
         if source not in ends:
-            message = f"batch {batch} has no source {source} that could go on from {split}={to}"
+            message = f"batch {batch} has no source {source} that could resume from {split}={to}"
             return NoPlan(message, path=layout.offsets(batch), hint=f"it has {', '.join(ends) or 'none'}")
         end, start = ends[source], starts.get(source)
         reason, changed = places.why_not_set(end, split), places.with_position(new[source], split, to)
@@ -169,13 +169,13 @@ def _placed(
             message = f"{source}:{split} was at {earliest} when batch {batch} began, and is to go on from {to}"
             if kind_of(end) == "delta":
                 message = f"{source}:{split} can be {earliest} or more after batch {batch}, and is to be {to}"
-            hint = "state holds what was read since: go back to an older batch, with @N"
+            hint = "state contains the records read since: roll back to an older batch, with @N"
             return NoPlan(message, path=layout.offsets(batch), hint=hint)
         new[source] = changed
         out.append(SetPosition(source, split, places.at(end, split) or 0, to, places.unit_of(end)))
     if out and new == starts:
         message = f"that is where batch {batch} began: all that it read would be read again"
-        return NoPlan(message, path=layout.offsets(batch), hint=f"go back to batch {batch - 1}, with its state")
+        return NoPlan(message, path=layout.offsets(batch), hint=f"roll back to batch {batch - 1}, with its state")
     return tuple(out)
 
 
@@ -234,8 +234,8 @@ def _chosen(store: SparkStore, report: StoreReport, batch: int | None) -> int | 
         return NoPlan(
             f"no batch gives exact results ({reasons or 'none was begun'})",
             path=store.path,
-            hint=f"`abs validate {shlex.quote(store.path)}` names every file; the query can start again with a new "
-            "checkpointLocation",
+            hint=f"`abs validate {shlex.quote(store.path)}` lists every damaged file; or start the query again with "
+            "a new checkpointLocation",
         )
     asked = next((one for one in report.epochs if one.epoch == batch), None)
     if asked is None:
@@ -252,7 +252,7 @@ def _chosen(store: SparkStore, report: StoreReport, batch: int | None) -> int | 
 def why_not(one: EpochReport, report: StoreReport) -> str:
     """Why a restart from a batch would not give exact results, in one line."""
     if one.epoch in report.restorable:
-        return "it gives exact results, too, and was not asked for"
+        return "its results are exact, too, but another batch was requested"
     wrong = [finding for finding in one.findings if finding.code not in HARMLESS]
     if wrong:
         first, more = wrong[0], len(wrong) - 1

@@ -113,7 +113,7 @@ def _positions(request: PlanRequest) -> list[tuple[str, str, int]]:
             raise BadOption("--set-offset", f"{text!r} is not SOURCE:SPLIT=N, such as 0:orders-3=1200")
         positions.append((source, split, int(to)))
     if positions and request.keep_in_flight:
-        message = "the batch after it would begin elsewhere than it did: leave --keep-in-flight out"
+        message = "the batch after it would begin elsewhere than it did: remove --keep-in-flight"
         raise BadOption("--set-offset", message)
     twice = [place for place, count in Counter(one[:2] for one in positions).items() if count > 1]
     if twice:

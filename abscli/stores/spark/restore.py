@@ -103,7 +103,7 @@ def _check_batches(plan: Plan[SparkPlan], store: SparkStore) -> None:
         change = f"batch {committed} has been committed since it was made"
     else:
         return
-    raise stale(plan, f"{change}: the query has gone on; stop it first")
+    raise stale(plan, f"{change}: the query has continued; stop it first")
 
 
 def _own_files(plan: Plan[SparkPlan]) -> dict[str, PinnedFile]:
@@ -180,6 +180,6 @@ def _checked(plan: Plan[SparkPlan], storage: Storage) -> StoreReport:
         reason = why_not(own, report) if own is not None else "it is not in the copy"
         raise NoRecovery(
             f"a copy up to batch {plan.body.batch} does not give exact results: {reason}; nothing was kept of it",
-            path=plan.store, hint="go back further",
+            path=plan.store, hint="roll back further",
         )  # fmt: skip
     return report

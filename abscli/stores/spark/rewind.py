@@ -101,7 +101,7 @@ def rewind(
     if batch > 0 and (before is None or before.offsets is None):
         raise NoRecovery(
             f"the offsets of batch {batch - 1} cannot be read, and Spark does not start from batch {batch} without",
-            path=layout.offsets(batch - 1), hint="go back further",
+            path=layout.offsets(batch - 1), hint="roll back further",
         )  # fmt: skip
     if not evidence.ended(at):
         raise NoRecovery(f"batch {batch} was never committed", path=layout.commits(batch))
@@ -110,14 +110,14 @@ def rewind(
         raise NoRecovery(
             f"batch {batch + 1} only repartitions state, from {parted[batch + 1].before} to {parted[batch + 1].after} "
             "partitions: it has no input of its own, and Spark does not start from one that did not end",
-            path=layout.offsets(batch + 1), hint="leave --keep-in-flight out, and repartition the copy",
+            path=layout.offsets(batch + 1), hint="remove --keep-in-flight, and repartition the copy",
         )  # fmt: skip
     # The newest batch that the copy has offsets of: one that is not done if it is to run again with its old end.
     last = by_number.get(batch + 1) if next_as_before else at
     if last is None or last.offsets is None:
         raise NoRecovery(
             f"the offsets of batch {batch + 1} cannot be read, so that it cannot run with them again",
-            path=layout.offsets(batch + 1), hint="leave --keep-in-flight out",
+            path=layout.offsets(batch + 1), hint="remove --keep-in-flight",
         )  # fmt: skip
     upto = {name: places.is_file_source(offset) for name, offset in last.offsets.sources.items()}
     passed = bool(batch in parted and parted[batch].passed)
@@ -342,7 +342,7 @@ def _chains(evidence: CheckpointEvidence, batch: BatchEvidence, *, clean: bool =
         try:
             chain = chains[part.folder] = part.files.chain(batch.batch + 1, skip=skip)
         except NotFound as error:
-            raise NoRecovery(error.message, path=part.folder, hint="abs validate names the batches to go to") from None
+            raise NoRecovery(error.message, path=part.folder, hint="abs validate lists restorable batches") from None
         if clean and any(part.evidence[file.name].problems for file in chain.files):
             raise NoRecovery(f"batch {batch.batch} is damaged", path=part.folder)
     return chains
@@ -388,7 +388,7 @@ def _entries(
     if not source.any or not lacking:
         return
     if not later:
-        hint = "go back further, to a batch that had not read it"
+        hint = "roll back further, to a batch that had not read it"
         raise NoRecovery("the entry of the source's log is lost", path=sorted(lacking)[0], hint=hint)
     path = f"{source.folder}/{later[0]}.compact"
     version, rest = logs.lines(checkpoint.read(path), path, sources.NEWEST)

@@ -39,9 +39,9 @@ def back_to(log: SinkLog, batch: int, silent: Set[int] = frozenset()) -> SinkBac
     """
     if log.newest < batch and not all(number in silent for number in range(log.newest + 1, batch + 1)):
         raise NoRecovery(
-            f"the sink's log ends with batch {log.newest}, and does not have the files of batch {batch}: a query that "
-            f"goes on after it would not write them",
-            path=f"{FOLDER}/{batch}", hint=f"go back to batch {log.newest}, with @{log.newest}",
+            f"the sink's log ends with batch {log.newest}, and does not have the files of batch {batch}: a query "
+            "that resumes after it would not write them",
+            path=f"{FOLDER}/{batch}", hint=f"roll back to batch {log.newest}, with @{log.newest}",
         )  # fmt: skip
     base = max((number for number in log.compact if number <= batch), default=-1)
     lines = log.compact.get(base, ())

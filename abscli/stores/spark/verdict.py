@@ -120,8 +120,8 @@ def _given_up(batch: BatchEvidence, by: Repartition) -> EpochReport:
         findings=(),
         unchecked=tuple(_NOT_SPARKS),
         triggered=timestamp(batch.offsets.timestamp) if batch.offsets else None,
-        reason=f"it was in flight when batch {by.batch} repartitioned the state of batch {by.of}, and was given up: "
-        "its commit says nothing, and its input comes again",
+        reason=f"it was in flight when batch {by.batch} repartitioned the state of batch {by.of}, and was dropped: "
+        f"its commit is ignored, and its input is read again",
     )
 
 

@@ -159,7 +159,7 @@ def _checked(storage: Storage, file: StateFileFacts, offset: int, length: int | 
         raise Damaged(
             f"{name}has SHA-256 {digest(data)[:12]}…, the manifest says {sha256[:12]}…",
             path=f"{storage.root}/{file.path}",
-            hint=f"`abs validate {shlex.quote(storage.root)}` names what is damaged; "
+            hint=f"`abs validate {shlex.quote(storage.root)}` lists the damaged files; "
             f"`abs plan-recovery {shlex.quote(storage.root)} --out plan.json` takes the newest epoch that is whole",
         )
     return data

@@ -73,5 +73,5 @@ def test_a_loopback_address_of_another_host_is_refused_with_both_names(says: str
     assert (error is None) == right
     if error is not None:
         assert error.exit_code == 6
-        assert error.message.startswith(f"worker 1 on h1 says that it listens at {says}")
+        assert error.message.startswith(f"worker 1 on h1 reports the address {says}")
         assert f"the driver on {socket.gethostname()} sees it at {seen_at}" in error.message

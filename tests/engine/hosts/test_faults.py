@@ -30,7 +30,7 @@ def test_a_host_that_is_gone_without_a_goodbye_is_replaced(net: Hosts, tmp_path:
         job.runs_for(2)
         net.crash("h2")
         job.hears("Silent", "worker 1 on h2")
-        job.hears("Recovered", "gave no sign of life for")
+        job.hears("Recovered", "sent no heartbeat for")
         job.runs_for(1)
         job.finish()
 
@@ -42,7 +42,7 @@ def test_without_restarts_the_job_ends_and_names_worker_and_host(net: Hosts, tmp
         end = job.end()
         assert end.code == 6
         assert end.text.startswith("worker 1 on h2 (process ")
-        assert "gave no sign of life for" in end.text
+        assert "sent no heartbeat for" in end.text
 
 
 def test_a_host_that_nothing_comes_in_place_of_ends_the_job(net: Hosts, tmp_path: Path) -> None:
@@ -52,4 +52,4 @@ def test_a_host_that_nothing_comes_in_place_of_ends_the_job(net: Hosts, tmp_path
         end = job.end()
         assert end.code == 6
         assert end.text.startswith("worker 1 on h2 (process ")
-        assert "did not come again within 25 s" in end.text
+        assert "did not reconnect within 25 s" in end.text

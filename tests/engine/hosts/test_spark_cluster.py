@@ -124,7 +124,7 @@ def test_a_host_that_is_gone_is_replaced_by_another_one(tmp_path: Path) -> None:
             net.crash(lost)
             run.until(lambda: "recovered in " in run.printed)
             assert f" on {lost} (process " in run.printed
-            assert "gave no sign of life for" in run.printed
+            assert "sent no heartbeat for" in run.printed
             run.finish()
 
 
@@ -133,10 +133,10 @@ def test_spark_that_does_not_encrypt_is_refused_or_said(tmp_path: Path) -> None:
         cluster.start("h1")
         with Run(net, cluster, tmp_path / "refused", "--workers", "1") as run:
             assert run.process.wait(PATIENCE) == 2
-            assert "Spark does not authenticate what it sends on spark://" in run.printed
+            assert "Spark does not authenticate its connections on spark://" in run.printed
             assert "set spark.authenticate true and spark.network.crypto.enabled true in " in run.printed
             assert not (run.folder / "store" / "abs-store.json").exists()
         with Run(net, cluster, tmp_path / "insecure", "--workers", "1", "--insecure") as run:
             run.until(lambda: run.epoch() >= 1)
-            assert "warning: --insecure: records between hosts are not encrypted" in run.printed
+            assert "warning: --insecure: connections between hosts are not encrypted" in run.printed
             run.finish()

@@ -20,7 +20,7 @@ def test_a_worker_that_stood_still_for_long_leaves_when_it_goes_on(net: Hosts, t
         zombie = job.worker_on("h2")
         os.kill(zombie, signal.SIGSTOP)
         job.hears("Silent", "worker 1 on h2")
-        job.hears("Recovered", "gave no sign of life for")
+        job.hears("Recovered", "sent no heartbeat for")
         os.kill(zombie, signal.SIGCONT)
         job.until(lambda: job.are_gone([zombie]), "the one from before to leave")
         job.runs_for(1)
@@ -48,7 +48,7 @@ def test_a_host_that_comes_back_with_its_old_worker_changes_nothing(
         zombie = job.worker_on("h2")
         os.kill(zombie, signal.SIGSTOP)  # or its lease would have it leave before it comes back
         net.down("h2")
-        job.hears("Recovered", "gave no sign of life for")
+        job.hears("Recovered", "sent no heartbeat for")
         net.up("h2")
         os.kill(zombie, signal.SIGCONT)
         job.until(lambda: job.are_gone([zombie]), "the one from before to leave")

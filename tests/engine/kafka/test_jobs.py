@@ -261,7 +261,7 @@ def test_an_epoch_whose_records_are_gone_is_named_before_anything_is_started(
     last = run_to(tmp_path, topology, 20, from_epoch=first).epoch
     broker.drop(topic, {0: 7, 1: 9})
     attempts = len(store(tmp_path).attempts())
-    with pytest.raises(JobFailed, match=rf"{topic}-0 goes on at 5, and the oldest that is there is 7: 2 records gone"):
+    with pytest.raises(JobFailed, match=rf"{topic}-0 resumes at 5, but the oldest offset is 7: 2 records removed"):
         run_to(tmp_path, topology, 30, from_epoch=first)
     assert len(store(tmp_path).attempts()) == attempts
     _, printed, _ = run_command("validate", capsys, tmp_path / "store", "--broker", broker.address, "-o", "json")

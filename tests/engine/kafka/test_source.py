@@ -276,7 +276,7 @@ def test_a_position_that_retention_has_taken_is_an_error_with_both_offsets(
     broker.send(topic, {0: range(10), 1: range(3)})
     broker.drop(topic, {0: 7})
     positions = (Position(f"{topic}-0", 4, 4), Position(f"{topic}-1", 1, 1))
-    gone = f"{topic}-0 goes on at 4, and the oldest that is there is 7: 3 records gone unread"
+    gone = f"{topic}-0 resumes at 4, but the oldest offset is 7: 3 records removed unread"
     with pytest.raises(JobFailed, match=gone):
         look(by, reader, positions)
 
@@ -287,7 +287,7 @@ def test_a_topic_that_was_cut_is_an_error_with_both_offsets(
 ) -> None:
     broker.send(topic, {0: range(3)})
     positions = (Position(f"{topic}-0", 9, 9),)
-    with pytest.raises(JobFailed, match=f"{topic}-0 goes on at 9, and the partition ends at 3"):
+    with pytest.raises(JobFailed, match=f"{topic}-0 resumes at 9, but the partition ends at 3"):
         look(by, reader, positions)
 
 
@@ -302,7 +302,7 @@ def test_a_topic_that_was_made_anew_is_told_by_its_id_though_it_has_as_many_reco
     broker.remove(topic)
     broker.make(topic)
     broker.send(topic, {0: range(50)})
-    with pytest.raises(JobFailed, match=f"topic '{topic}' was made anew: it has the id [0-9a-f]{{32}}, and what was"):
+    with pytest.raises(JobFailed, match=f"topic '{topic}' was recreated: it has the id [0-9a-f]{{32}}, and what was"):
         look(by, reader, source.positions)
 
 
@@ -311,9 +311,9 @@ def test_a_topic_that_goes_while_it_is_read_is_an_error(broker: Broker, topic: s
     source = reader.begin(follow=True)
     values(source, 5)
     broker.remove(topic)
-    with pytest.raises(JobFailed, match=f"topic '{topic}' is gone"):
+    with pytest.raises(JobFailed, match=f"topic '{topic}' is missing"):
         rows_until(source, lambda *_: False)
-    with pytest.raises(JobFailed, match=f"topic '{topic}' is gone"):
+    with pytest.raises(JobFailed, match=f"topic '{topic}' is missing"):
         check(reader.operator(), source.positions)
 
 

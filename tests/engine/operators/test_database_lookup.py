@@ -81,7 +81,7 @@ def test_another_table_is_refused_when_the_job_goes_on(
     )
     again = inline(tmp_path, from_epoch=stopped.epoch)
     execute(url, "update people.users set name = name || ' later' where n = 4")
-    with pytest.raises(JobFailed, match=r"operator users: its table people\.users is another one than in the epoch"):
+    with pytest.raises(JobFailed, match=r"operator users: its table people\.users differs from the table of the epoch"):
         run_job(job(table="people.users"), str(tmp_path / STORE), again)
     assert run_job(job(False, table="people.users"), str(tmp_path / STORE), again).finished
 

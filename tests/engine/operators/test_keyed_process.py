@@ -247,7 +247,7 @@ def single(function: Callable[..., Any], output: dict[str, str] | None = None) -
          r"column 'count' is int64, and 'many' \(str\) is none"),
         (single(lambda row, state, timer: Result({"count": 2**70})), "column 'count' is int64, and 11805"),
         (single(lambda row, state, timer: Result({}, [{"a": 1}])),
-         "puts out rows, and which columns they have is not said"),
+         "emits rows, and does not declare their columns"),
         (single(lambda row, state, timer: Result({}, [{"b": 1}]), {"a": "string"}),
          "puts out a row with column 'b', and per_key names a"),
         (single(lambda row, state, timer: Result({}, [{"a": 1}]), {"a": "string"}),

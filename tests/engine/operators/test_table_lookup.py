@@ -154,7 +154,7 @@ def test_another_table_is_refused_unless_the_job_says_that_it_may_be(
     assert not stopped.finished
     write_users(tmp_path / "users.parquet", " later")
     again = inline(tmp_path, from_epoch=stopped.epoch)
-    with pytest.raises(JobFailed, match=r"operator users: its table .*users.parquet is another one than in the epoch"):
+    with pytest.raises(JobFailed, match=r"its table .*users.parquet differs from the table of the epoch"):
         run_job(with_table(), str(tmp_path / STORE), again)
     outcome = run_job(with_table(deterministic=False), str(tmp_path / STORE), again)
     assert outcome.finished

@@ -293,7 +293,7 @@ def test_a_worker_that_stands_still_is_replaced(tmp_path: Path, spark: Any) -> N
     outcome = run_job(pipelines(), str(tmp_path / STORE), options, progress, kills.meet, on_news=kills.news)
     assert outcome.finished
     (recovery,) = kills.recoveries
-    assert "gave no sign of life" in recovery.cause
+    assert "sent no heartbeat" in recovery.cause
     assert f"process {stopped[0]}" in recovery.cause
     assert recovery.untouched == 3
     check_rows(tmp_path, counts)

@@ -364,6 +364,6 @@ def test_what_does_not_come_again_is_not_waited_for(tmp_path: Path, monkeypatch:
 
 def test_what_means_nothing_is_refused(tmp_path: Path) -> None:
     write_rows(tmp_path, files=1)
-    with pytest.raises(UsageError, match="--backup-buffer means something with --recovery local only"):
+    with pytest.raises(UsageError, match="--backup-buffer requires --recovery local"):
         run_job(fan(), str(tmp_path / STORE), inline(tmp_path, backup_buffer=1))
     assert not (tmp_path / STORE).exists()

@@ -131,6 +131,6 @@ def test_a_function_that_counts_its_calls_is_noticed_and_named(tmp_path: Path) -
     options = inline(tmp_path, interval=0.3, **local)
     assert run_job(fan(), str(tmp_path / STORE), options, kills.progress, kills.meet, on_news=kills.news).finished
     (recovery,) = kills.recoveries
-    assert widened(recovery).startswith("task same/0 does not put out again on same/0->counts/1 what it did: the fra")
+    assert widened(recovery).startswith("task same/0 does not emit the same output on same/0->counts/1 again: the fra")
     check_counted(tmp_path, counts)
     assert any("task same/0" in facts.cause for facts in store(tmp_path).recoveries())

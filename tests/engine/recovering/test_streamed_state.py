@@ -256,7 +256,7 @@ def test_epochs_are_given_up_while_a_task_puts_out_what_changed(
 
     def news(one: News) -> None:
         # Others are late where the machine has much to do.
-        if isinstance(one, Late) and "was putting out what had changed of its" in one.message:
+        if isinstance(one, Late) and "was emitting the changes of its" in one.message:
             late.append(one.message)
             standing.released.set()
             open_gate(tmp_path)
@@ -264,7 +264,7 @@ def test_epochs_are_given_up_while_a_task_puts_out_what_changed(
     options = inline(tmp_path, state_memory=LITTLE, epoch_timeout=3.0)
     progress = lambda p: standing.due(p) and None  # noqa: E731
     assert run_job(fan("epoch"), str(tmp_path / STORE), options, on_progress=progress, on_news=news).finished
-    assert "counts/0 was putting out" in late[0]
+    assert "counts/0 was emitting" in late[0]
     assert counted(tmp_path) == counts
 
 

@@ -198,12 +198,12 @@ def test_what_cannot_be_read_is_told_with_file_record_and_what_to_do(tmp_path: P
     source = make_source(op, 0, str(tmp_path), None, None)
     with pytest.raises(JobFailed, match=r"rows/0: a\.csv, record 3: 'three,w': .*conversion error to int64") as failed:
         source.read()
-    assert "mend that record, or leave such records out with on_error: skip" in (failed.value.hint or "")
+    assert "fix that record, or skip such records with on_error: skip" in (failed.value.hint or "")
     (tmp_path / "a.jsonl").write_text('{"n": 1}\n{"n": 2\n')
     op = operator("rows", Kind.SOURCE, 1, connector={"type": "jsonl", "path": "a.jsonl", "schema": {"n": "int64"}})
     with pytest.raises(JobFailed, match=r"rows/0: a\.jsonl, record 2: '\{\"n\": 2' .*JSON parse error") as failed:
         make_source(op, 0, str(tmp_path), None, None).read()
-    assert "mend that line, or leave such lines out with on_error: skip" in (failed.value.hint or "")
+    assert "fix that line, or skip such lines with on_error: skip" in (failed.value.hint or "")
     for kind in ("parquet", "arrow"):
         (tmp_path / f"b.{kind}").write_bytes(b"half")
         with pytest.raises(UsageError, match=rf"b\.{kind} cannot be read as {kind}"):
@@ -281,7 +281,7 @@ def test_an_epoch_keeps_the_types_of_columns_and_the_hint_at_a_bad_record_says_s
     with pytest.raises(JobFailed) as failed:
         rows(everything(make_source(operator, 0, str(tmp_path), None, None)))
     assert failed.value.hint is not None
-    assert failed.value.hint.startswith("mend that record, ")  # what to type then is put behind it
+    assert failed.value.hint.startswith("fix that record, ")  # what to type then is put behind it
     assert "a run on a new store" in failed.value.hint
     other = of_kind("csv", schema={"n": "string", "name": "string"})
     source = make_source(other, 0, str(tmp_path), None, {"n": "int64", "name": "string"})

@@ -126,7 +126,7 @@ def test_csv_waits_for_the_end_of_a_record_within_quotes(folder: Path) -> None:
         (lambda path: path.write_text("on"), "has shrunk"),
         (lambda path: path.unlink(), "is gone"),
         (lambda path: (path.with_name("x").write_text("ONE\ntwo\n"), os.replace(path.with_name("x"), path)),
-         "is another file than was read"),
+         "was replaced since it was read"),
     ],
 )  # fmt: skip
 def test_a_file_that_is_not_only_appended_to_is_refused(folder: Path, change: Any, message: str) -> None:
@@ -155,7 +155,7 @@ def test_another_file_in_place_of_one_is_noticed_by_a_worker_that_goes_on(folder
     source = follow(folder)
     assert lines(source) == ["one"]
     path.write_text("ONE\ntwo\n")
-    with pytest.raises(JobFailed, match="is another file than was read"):
+    with pytest.raises(JobFailed, match="was replaced since it was read"):
         lines(follow(folder, positions=source.positions))
 
 
@@ -166,7 +166,7 @@ def test_a_file_of_rows_that_is_replaced_is_refused(folder: Path) -> None:
     assert drain(source) == rows_of(0, 3)
     WRITE["parquet"](folder / "new", rows_of(5, 9))
     os.replace(folder / "new", path)
-    with pytest.raises(JobFailed, match="another file than was read"):
+    with pytest.raises(JobFailed, match="was replaced since it was read"):
         drain(source)
     with pytest.raises(JobFailed, match="another file than that of which 3 rows were read"):
         drain(follow(folder, "parquet", positions=source.positions))
@@ -300,9 +300,9 @@ def test_what_a_job_file_may_not_say_is_refused(folder: Path) -> None:
     assert faults(type="text", path="in/*.text", follow=True) == []
     assert faults(type="csv", path="in/*.csv", follow=True, schema={"n": "int"}) == []
     (message, *_) = faults(type="csv", path="in/*.csv", follow=True)
-    assert "no schema says their columns" in message
+    assert "needs a schema with their columns" in message
     (message, *_) = faults(type="text", path="in/*.text", every="5s")
-    assert "does not follow" in message
+    assert "but not follow" in message
     with pytest.raises(UsageError, match="no file matches"):
         follow(folder, "parquet")
 
@@ -319,7 +319,7 @@ def test_a_bucket_is_followed(s3: ObjectServer, tmp_path: Path) -> None:
     storage.put("in/a.text", b"one\ntwo\nthree\n", replace=True)
     assert sorted(lines(source)) == ["three", "two", "zero"]
     storage.put("in/b.text", b"ZERO\nand\n", replace=True)
-    with pytest.raises(JobFailed, match="is another file than was read"):
+    with pytest.raises(JobFailed, match="was replaced since it was read"):
         lines(source)
 
 

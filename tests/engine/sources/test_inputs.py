@@ -115,7 +115,7 @@ def test_a_file_that_is_another_than_was_read_is_noticed_before_anything_starts(
 
     touched(path, lambda data: data.replace(b"plain", b"PLAIN", 1))
     for go in (rehearse, run_job):
-        with pytest.raises(JobFailed, match=r"source rows: .*in/0\..* is another") as refused:
+        with pytest.raises(JobFailed, match=r"source rows: .*in/0\..* has changed") as refused:
             go(topology(kind), str(tmp_path / "store"), options(tmp_path, epoch))
         assert "--from-epoch 0" in (refused.value.hint or "")
     assert len(NativeStore(open_writable(str(tmp_path / "store"))).attempts()) == attempts

@@ -139,7 +139,7 @@ def test_a_file_that_is_put_anew_while_it_is_read_is_told_apart(
     file = ServedFile(f"{place}/in/0.text", ahead=4)
     assert file.read(4) == b"one\n"
     storage.put("in/0.text", b"ONE\nTWO\nTHREE\n", replace=True)
-    with pytest.raises(OSError, match="anew"):
+    with pytest.raises(OSError, match="replaced"):
         file.read(4)
     assert file.read(0) == b""
     with pytest.raises(FileNotFoundError):

@@ -231,7 +231,7 @@ def test_an_upload_that_was_ended_by_somebody_is_missed(lines: Lines) -> None:
     for part, ids in bucket.waiting().items():
         bucket.uploads.abort(object_name(part), ids)
     assert Code.SINK_PART_MISSING in findings(lines)
-    with pytest.raises(Damaged, match=r"an output part of \d+ rows is gone") as caught:
+    with pytest.raises(Damaged, match=r"an output part of \d+ rows is missing") as caught:
         lines.resume()
     assert "--from-epoch" in (caught.value.hint or "")
     assert SHOWN.fullmatch((caught.value.path or "").rpartition("/")[2])
@@ -244,7 +244,7 @@ def test_an_upload_that_was_ended_by_somebody_is_missed(lines: Lines) -> None:
 
 def test_a_sink_that_shows_anothers_output_is_taken_over_on_purpose(lines: Lines) -> None:
     lines.run("a", epochs=3)
-    with pytest.raises(UsageError, match="made since"):
+    with pytest.raises(UsageError, match="has written since"):
         lines.run("b")
     lines.run("b", take_ownership=True, epochs=3)
     lines.resume("a", take_ownership=True)
@@ -279,7 +279,7 @@ def test_workers_of_spark_put_their_own(lines: Lines) -> None:
 def test_a_sink_in_the_store_is_refused_under_each_of_its_names(path: str) -> None:
     outputs = Outputs(topology(path), "/job")
     for store in ("s3://bucket/store", "s3n://bucket/store/"):
-        with pytest.raises(UsageError, match="lies in the store"):
+        with pytest.raises(UsageError, match="is inside the store"):
             outputs.check_apart(store)
     for apart in ("s3://bucket/store-of-it", "s3://bucket/store/epochs/out/store", "s3://other/store", "/bucket/store"):
         outputs.check_apart(apart)

@@ -569,7 +569,7 @@ def test_a_catalog_that_does_not_answer_is_said(tmp_path: Path) -> None:
 def test_a_warehouse_in_the_store_is_refused(tmp_path: Path) -> None:
     done = ran(tmp_path, "warehouse: store/lake")
     assert done.returncode == 2
-    assert "lies in the store" in done.stderr
+    assert "is inside the store" in done.stderr
 
 
 def test_a_dry_run_says_which_columns_a_table_does_not_take(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_rows_that_are_gone_before_they_are_written_are_missed(lines: Lines) -> 
     newest = lines.complete()[-1]
     file = next(file.staged for file in staged(lines, newest) if file.staged)
     (lines.folder / "a" / file).unlink()
-    with pytest.raises(Damaged, match="rows are gone"):
+    with pytest.raises(Damaged, match="rows are missing"):
         lines.run(from_epoch=newest)
     lines.run(from_epoch=newest, accept_missing=True)
     assert set(lines.wrong().values()) == {-1}

@@ -124,7 +124,7 @@ def test_a_run_that_was_killed_after_it_had_published_is_run_once_more_before_it
     after = job(tmp_path, gate, ("csv", "csv"))
     before.run(epochs=2)
     (tmp_path / "a" / layout.written("out")).unlink(missing_ok=True)  # as it was before the run ended in order
-    with pytest.raises(UsageError, match="did not end in order"):
+    with pytest.raises(UsageError, match="did not end cleanly"):
         after.resume()
     before.resume(epochs=1)
     after.resume()

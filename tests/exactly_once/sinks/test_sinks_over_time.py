@@ -98,7 +98,7 @@ def test_a_sink_that_is_spelt_in_another_way_is_the_same_one(
         assert output_findings(lines) == []
         victim = lines.folder / "out" / sorted(lines.sink.visible())[0]
         victim.rename(lines.folder / "away")
-        with pytest.raises(Damaged, match="is gone"):
+        with pytest.raises(Damaged, match="is missing"):
             lines.resume()
         (lines.folder / "away").rename(victim)
         lines.resume()
@@ -109,11 +109,11 @@ def test_a_sink_in_the_store_is_refused(lines: Lines) -> None:
     """`abs gc` would take what it shows for files of the store that nothing refers to."""
     (lines.folder / "link").symlink_to("a")
     for path in ("a", "a/epochs/../epochs/0000000001/out", "link/out"):
-        with pytest.raises(UsageError, match="lies in the store"):
+        with pytest.raises(UsageError, match="is inside the store"):
             Lines(lines.folder, lines.gate, path).run()
     assert not (lines.folder / "a").exists()
     lines.run(epochs=1)
-    with pytest.raises(UsageError, match="lies in the store"):
+    with pytest.raises(UsageError, match="is inside the store"):
         Lines(lines.folder, lines.gate, "a/out").resume()
 
 
@@ -191,7 +191,7 @@ def test_a_restore_goes_on_without_parts_that_a_reader_took_away_as_its_hint_say
     taken = len(victim.read_text().splitlines())
     victim.unlink()
     epoch = lines.complete()[-1]
-    with pytest.raises(Damaged, match="is gone") as refused:
+    with pytest.raises(Damaged, match="is missing") as refused:
         restored(lines, epoch)()
     assert "--accept-missing-parts" in str(refused.value.hint)
     restored(lines, epoch, accept_missing=True)()

@@ -113,7 +113,7 @@ def test_over_an_epoch_that_was_given_up(tmp_path: Path) -> None:
     assert any(len(part.sink) > 1 for part in opened(folder).parts(epoch))
     damage_state(folder, epoch, "counts/0")
     assert repaired(folder, epoch)["repair"]["base_epoch"] == 2
-    with pytest.raises(NoRecovery, match="was given up"):
+    with pytest.raises(NoRecovery, match="was aborted"):
         open_store(folder / "store").plan(3, repair=True)
     repair_later(folder, epoch)
     assert_goes_on_exactly(folder, newest(folder))
@@ -197,7 +197,7 @@ def test_what_the_commands_say_of_it(job: Path, capsys: pytest.CaptureFixture[st
     assert done["repair"]["source_records"] > 0
     code, out, err = run_command("plan-recovery", capsys, job / "store", "--strategy", "repair")
     assert (code, out) == (4, "")
-    assert f"epoch {epoch}, the newest, is whole" in err
+    assert f"epoch {epoch}, the newest, is intact" in err
     damage_state(job, epoch, "counts/0")
     (job / "suffix").write_text("x")
     run_command("plan-recovery", capsys, job / "store", "--strategy", "repair", "--out", plan)

@@ -136,7 +136,7 @@ def test_a_second_epoch_that_was_under_way_is_not_repaired_behind_one_that_was_m
     assert trigger is not None
     put_trigger(store.storage, msgspec.structs.replace(trigger, epoch=epoch + 1))
     repaired(folder, epoch)
-    with pytest.raises(NoRecovery, match=f"was taken behind epoch {epoch}, which a repair has made anew"):
+    with pytest.raises(NoRecovery, match=f"was taken after epoch {epoch}, which a repair has rewritten"):
         open_store(folder / "store").plan(epoch + 1, repair=True)
 
 

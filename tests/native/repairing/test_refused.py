@@ -126,7 +126,7 @@ def test_more_input_changes_nothing(job: Path) -> None:
 
 def test_an_epoch_that_is_whole_needs_no_repair(job: Path) -> None:
     for epoch in (None, newest(job)):
-        with pytest.raises(NoRecovery, match="is whole"):
+        with pytest.raises(NoRecovery, match="is intact"):
             open_store(job / "store").plan(epoch, repair=True)
 
 
@@ -134,7 +134,7 @@ def test_a_line_that_the_job_has_left_is_not_repaired(job: Path) -> None:
     epoch = newest(job)
     damage_state(job, epoch, "counts/0")
     run(job, "counting", from_epoch=epoch - 1)
-    with pytest.raises(NoRecovery, match=f"the job has left: attempt 2 went on from epoch {epoch - 1}"):
+    with pytest.raises(NoRecovery, match=f"the job has abandoned: attempt 2 resumed from epoch {epoch - 1}"):
         open_store(job / "store").plan(epoch, repair=True)
 
 

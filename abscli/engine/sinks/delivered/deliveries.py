@@ -52,7 +52,7 @@ class Deliveries:
     """Of one attempt, as `abscli.engine.sinks.outputs.Outputs` has its folders.
 
     job: its name; directory: of the job file.
-    take_ownership: also where a target shows what is not of the line; accept_missing: also where staged rows are gone.
+    take_ownership: also if a target has foreign commits; accept_missing: also if staged rows are missing.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Deliveries:
         """What has to be written to every target, so that it shows what leads to epoch `parent`; nothing is changed.
 
         before: by sink, its id in that epoch, as far as it was there. UsageError for a target that shows what is not of
-        the line; Damaged where rows are gone that it does not show.
+        the line; Damaged where rows are missing that it does not show.
         """
         return [self._examine(op, store, promises, parent, before) for op in self._sinks]
 
@@ -106,8 +106,8 @@ class Deliveries:
         if undone is not None and not self._take_ownership:
             raise UsageError(
                 f"sink {target.operator}: {undone}",
-                hint="restore what it had; or resume without that, with --take-ownership: rows whose commit marker is "
-                "still there are not written again",
+                hint="restore the missing data; or resume without it, with --take-ownership: rows that still have a "
+                "commit marker are not written again",
             )
         line = tuple(stretches(promises.lives, parent)) if parent else ()
         shown = shown_by(target, store.storage if store is not None else None, ids)
@@ -130,10 +130,10 @@ class Deliveries:
             lost = missing(delivery)
             if lost is not None and not self._accept_missing:
                 raise Damaged(
-                    f"{lost.rows} rows are gone: sink {target.operator} has staged them there for epoch "
-                    f"{delivery.epoch.number}, and {target.title} does not show them",
+                    f"{lost.rows} rows are missing: sink {target.operator} has staged them there for epoch "
+                    f"{delivery.epoch.number}, and {target.title} does not contain them",
                     path=f"{delivery.storage.root}/{lost.staged}",
-                    hint="go back before its epoch with --from-epoch; or go on without the rows with "
+                    hint="roll back past its epoch with --from-epoch; or resume without the rows with "
                     "--accept-missing-parts",
                 )
         paths = frozenset(part.file.staged or "" for delivery in named for part in delivery.parts)

@@ -80,12 +80,12 @@ class TablePlace:
             variable = f"PYICEBERG_CATALOG__{name.upper()}__URI"
             raise UsageError(
                 f"sink {self.operator}: catalog {name!r} cannot be used: {shown(error)}",
-                hint=f"say where it is: {variable} in the environment, or ~/.pyiceberg.yaml",
+                hint=f"configure it: {variable} in the environment, or ~/.pyiceberg.yaml",
             ) from None
         except Exception as error:  # its client raises whatever comes of it
             raise Unanswered(
                 f"sink {self.operator}: the catalog of {self.title} cannot be reached: {shown(error)}",
-                hint="what is staged waits for it; `abs run --resume` goes on",
+                hint="staged rows are kept; `abs run --resume` delivers them",
             ) from None
 
     @property

@@ -200,8 +200,8 @@ class IcebergTable:
         except ValueError as error:
             raise EngineStopped(
                 f"sink {self.operator}: the property {self._property} of {self.title} cannot be read: {error}",
-                hint="set it again as the newest snapshot of the table's metadata before had it; or unset it: what "
-                "snapshots say of themselves counts then",
+                hint="set it to its value in the previous table metadata; or unset it, to use the summaries of the "
+                "snapshots",
             ) from None
 
     def _marks(self, table: Table) -> Marks:
@@ -239,7 +239,7 @@ class IcebergTable:
         if self._uuid is not None and (undone := self._undone(table, self._uuid)) is not None:
             raise EngineStopped(
                 f"sink {self.operator}: {undone}, while the job ran",
-                hint="`abs run --resume` says what can be done; what is staged stays in the store",
+                hint="run `abs run --resume`: its error lists the options; staged rows are kept in the store",
             )
         if table is None:
             self._create(parts)
@@ -335,8 +335,8 @@ class IcebergTable:
     def _unfit(self, message: str) -> JobFailed:
         return JobFailed(
             f"sink {self.operator}: {self.title} does not take the rows: {message}",
-            hint="undo what changed in the table, and resume; or change the job so that it makes other rows, and "
-            "resume with --from-epoch before the epoch of these",
+            hint="revert the change in the table, and resume; or change the job so that it emits other rows, and "
+            "resume with --from-epoch from an epoch before these rows",
         )
 
     def _unwritten(self, error: Exception) -> EngineStopped:
@@ -345,7 +345,7 @@ class IcebergTable:
         is_final = isinstance(error, (ForbiddenError, UnauthorizedError, PermissionError))
         return (EngineStopped if is_final else Unanswered)(
             f"sink {self.operator}: {self.title} cannot be written: {shown(error)}",
-            hint="what is staged waits for it; `abs run --resume` goes on",
+            hint="staged rows are kept; `abs run --resume` delivers them",
         )
 
 

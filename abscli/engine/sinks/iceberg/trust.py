@@ -41,7 +41,7 @@ def check_uri(operator: str, catalog: str, uri: str | None, configured: Mapping[
     there = "no URI" if known is None else f"the URI {redact(str(known))}"
     raise UsageError(
         f"sink {operator}: the job file gives catalog {catalog!r} the URI {redact(uri)}, and your settings "
-        f"of pyiceberg give it {there}: your credentials are for that one",
+        f"of pyiceberg give it {there}: your credentials are for the latter",
         hint=f"remove `uri` from the job file, or set PYICEBERG_CATALOG__{catalog.upper()}__URI to the same URI",
     )
 

@@ -90,7 +90,7 @@ class KafkaTopic:
         if self._topic not in self._topics():
             raise UsageError(
                 f"sink {self.operator}: {Topic.of(self._operator).brokers} has no topic {self._topic!r}",
-                hint="make it, with as many partitions as its readers need",
+                hint="create it, with as many partitions as its consumers need",
             )
 
     def _topics(self) -> Collection[str]:
@@ -265,5 +265,6 @@ class KafkaTopic:
     def _crowded(self) -> EngineStopped:
         return EngineStopped(
             f"sink {self.operator}: no transaction could be committed to {self.title} in {TRIES} tries",
-            hint="does another job of this name write it? what is staged waits; `abs run --resume` goes on",
+            hint="does another job of this name write to the topic? staged rows are kept; `abs run --resume` "
+            "delivers them",
         )

@@ -143,13 +143,13 @@ class Transactions:
     def _away(self, error: Any) -> EngineStopped:
         return EngineStopped(
             f"sink {self._operator.id}: {Topic.of(self._operator).brokers} gives no transaction: {error.str()}",
-            hint="start it again, or let the job's user write in transactions; what is staged waits for it",
+            hint="start it again, or let the job's user write in transactions; staged rows are kept until then",
         )
 
     def _not_taken(self, error: Any) -> JobFailed:
         return JobFailed(
             f"sink {self._operator.id}: topic {Topic.of(self._operator).name!r} does not take the rows: {error.str()}",
-            hint="change the topic, or the client's settings (config); what is staged is written when the job goes on",
+            hint="change the topic, or the client's settings (config); staged rows are written when the job resumes",
         )
 
 
@@ -183,7 +183,7 @@ def read_to_end(
                 reason = message.error().str() if message is not None else "no answer"
                 raise EngineStopped(
                     f"sink {operator.id}: {Topic.of(operator).brokers} does not show topic {topic!r}: {reason}",
-                    hint="start it again, or let the job's user read that topic; what is staged waits for it",
+                    hint="start it again, or let the job's user read that topic; staged rows are kept until then",
                 )
     finally:
         consumer.close()

@@ -70,7 +70,7 @@ class Holding:
         if not self.table.ask(lambda _: self._lock()):
             raise EngineStopped(
                 f"sink {self.table.operator}: {self.table.title} was taken over by another job {self._job}",
-                hint="go on with that job; what this one has staged waits for it",
+                hint="resume with that job; rows that this job has staged are kept",
             )
         assert self._connection is not None
         return self._connection

@@ -52,13 +52,14 @@ class PostgresSink(StagingSink):
             raise JobFailed(
                 f"sink {self._table.operator}: rows of epoch {transaction.epoch} wait for rows of {self._table.title} "
                 "that another transaction has locked",
-                hint="with two-phase commit a table takes each key once: leave out its unique key; or end the other",
+                hint="with two-phase commit each key can be inserted once: drop the unique key of the table, or end "
+                "the other transaction",
             ) from None
         except psycopg.Error as error:
             raise JobFailed(
                 f"sink {self._table.operator}: {self._table.title} does not take the rows of epoch "
                 f"{transaction.epoch}: {str(error).strip().splitlines()[0]}",
-                hint="its columns are those of the rows, by name, and of types that take their text",
+                hint="its columns must match those of the rows by name, with types that accept their text",
             ) from None
         return msgspec.structs.replace(part, prepared=transaction.gid(self._incarnation))
 

@@ -115,7 +115,7 @@ class Tables:
         except psycopg.errors.UndefinedTable:
             raise UsageError(
                 f"sink {table.operator}: there is no table {table.title}",
-                hint="make it: a column for each of the rows', by its name",
+                hint="create it, with a column for each column of the rows, by name",
             ) from None
         if connection.execute("show max_prepared_transactions").fetchone() == ("0",):
             raise UsageError(
@@ -269,8 +269,8 @@ def _due(promises: Promises, parent: int, operator: str) -> dict[str, SinkFile]:
 
 def _transaction_missing(table: Table, file: SinkFile, gid: str) -> Damaged:
     return Damaged(
-        f"{file.rows} rows are gone: the transaction {gid} is neither prepared nor committed",
+        f"{file.rows} rows are missing: the transaction {gid} is neither prepared nor committed",
         path=table.title,
-        hint="somebody has rolled it back: go back before its epoch with --from-epoch; or go on without the rows with "
-        "--accept-missing-parts",
+        hint="it was rolled back externally: roll back past its epoch with --from-epoch; or resume without the rows "
+        "with --accept-missing-parts",
     )

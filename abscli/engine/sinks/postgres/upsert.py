@@ -69,7 +69,7 @@ class UpsertedTable:
         except errors.UndefinedTable:
             raise UsageError(
                 f"sink {self.operator}: there is no table {self.title}",
-                hint="make it: a column for each of the rows', by its name, and a primary key",
+                hint="create it, with a column for each column of the rows, by name, and a primary key",
             ) from None
         except errors.UndefinedColumn as error:
             raise UsageError(
@@ -132,7 +132,7 @@ class UpsertedTable:
         except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
             raise EngineStopped(
                 f"sink {self.operator}: rows of epoch {epoch} wait for rows of {self.title} that another transaction "
-                "has locked", hint="end that; the rows are staged, and written when the job goes on",
+                "has locked", hint="end that transaction; the rows are staged, and written when the job resumes",
             ) from None  # fmt: skip
         except psycopg.Error as error:
             raise rows_refused_late(self.operator, self.title, epoch, _line(error)) from None

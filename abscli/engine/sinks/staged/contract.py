@@ -91,7 +91,7 @@ class Delivery:
             if sha256.hexdigest() != part.file.sha256:
                 raise Damaged(
                     f"rows of a sink have SHA-256 {sha256.hexdigest()[:12]}…, {part.file.sha256[:12]}… was staged",
-                    path=f"{self.storage.root}/{path}", hint="go back before their epoch with --from-epoch",
+                    path=f"{self.storage.root}/{path}", hint="roll back past their epoch with --from-epoch",
                 )  # fmt: skip
             file.seek(0)
         except BaseException:

@@ -204,7 +204,7 @@ class DeltaSink:
         self._seen = version
         if (problem := self._rolled_back(since)) is not None:
             raise EngineStopped(
-                f"sink {self.operator}: {problem} while the job ran: rows that were committed are gone",
+                f"sink {self.operator}: {problem} while the job ran: committed rows are missing",
                 hint="restore the version that has them; or resume without them, with "
                 "`abs run --resume --take-ownership`",
             )

@@ -9,7 +9,7 @@ def taken_over(operator: str, title: str) -> Overtaken:
     """Another attempt has the target now."""
     return Overtaken(
         f"sink {operator}: {title} was taken over by another attempt",
-        hint="go on with that one; what this one has staged stays in its store",
+        hint="resume with that store; rows that this store has staged are kept",
     )
 
 
@@ -17,7 +17,7 @@ def rows_refused(operator: str, title: str, reason: str) -> JobFailed:
     """Return the error for rows that a target refused before a manifest named them."""
     return JobFailed(
         f"sink {operator}: {title} does not take the rows: {reason}",
-        hint="no epoch has these rows: change the target, or the job so that it makes other rows, and resume",
+        hint="no epoch has these rows: change the target, or change the job so that it emits other rows, and resume",
     )
 
 
@@ -25,7 +25,7 @@ def rows_refused_late(operator: str, title: str, epoch: int, reason: str) -> Job
     """Return the error for rows that a target refused when they were delivered, as after a change to it."""
     return JobFailed(
         f"sink {operator}: {title} does not take the rows of epoch {epoch}: {reason}",
-        hint="undo what changed in the target, and resume; or change the job so that it makes other rows, and resume "
+        hint="revert the change in the target, and resume; or change the job so that it emits other rows, and resume "
         f"with `--from-epoch` before epoch {epoch}",
     )
 
@@ -58,7 +58,7 @@ def unreadable(operator: str, title: str, reason: str) -> Unanswered:
     """The target cannot be asked."""
     return Unanswered(
         f"sink {operator}: the table {title} cannot be read: {reason}",
-        hint="what is staged waits for it; `abs run --resume` goes on",
+        hint="staged rows are kept; `abs run --resume` delivers them",
     )
 
 

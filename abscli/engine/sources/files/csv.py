@@ -20,8 +20,8 @@ _HEAD = 1 << 20
 """Bytes of the first file from which types are inferred."""
 
 _MEND = (
-    "mend that record, or leave such records out with on_error: skip (another type for its column, in schema, needs a "
-    "run on a new store: an epoch keeps the types that it was taken with)"
+    "fix that record, or skip such records with on_error: skip (another type for its column, in schema, needs a "
+    "run on a new store: an epoch keeps its types)"
 )
 """What an error's hint begins with; how to go on from there follows it."""
 
@@ -158,7 +158,7 @@ def infer_csv(path: str, form: CsvForm, wanted: list[str] | None, where: str) ->
     """The columns of a file, with types that its first records fit. wanted: which of them; UsageError."""
     if not form.header:
         hint = "add schema: {column: type, ...}, a column for each field"
-        raise UsageError(f"{where}: without a first line of names nothing says what its columns are", hint=hint)
+        raise UsageError(f"{where}: header: false needs a schema", hint=hint)
     try:
         with open_file(path, _HEAD + 1) as file:
             head = file.read(_HEAD)

@@ -24,7 +24,7 @@ from formats.view import Position
 WAIT_SECONDS = 0.002
 """For which a source that has nothing to read leaves the processor to others."""
 
-_STAYS = "a file that is followed stays and is only appended to: put it back; or go back with --from-epoch"
+_STAYS = "a followed file must be kept and only appended to: restore it; or roll back with --from-epoch"
 
 
 class Followed(NamedTuple):
@@ -139,7 +139,7 @@ class FollowedSplits(Splits):
             fingerprint = Fingerprint.parse(self.fingerprint(name) or "")
             path = path_of(self._followed.directory, name)
             if fingerprint is not None and not is_same(path, fingerprint, offset):
-                raise self._changed(name, "is another file than was read: it has not the checksum that it had")
+                raise self._changed(name, "was replaced since it was read: its checksum has changed")
 
     def _wake(self, splits: Iterable[str]) -> None:
         for split in splits:

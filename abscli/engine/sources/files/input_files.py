@@ -191,7 +191,7 @@ class ServedFile(Slices):
         with _errors_of_files(self._path):
             data, version = self._storage.read_version(self._key, self._at, length)
         if version != self._version or len(data) != length:
-            raise OSError(errno.ESTALE, "it was put there anew while it was read", self._path)
+            raise OSError(errno.ESTALE, "it was replaced while it was read", self._path)
         self._first, self._buffer = self._at, data
 
 
@@ -209,7 +209,7 @@ def _errors_of_files(path: str) -> Iterator[None]:
 def _storage(root: str) -> ObjectStorage | HdfsStorage:
     storage = open_storage(root)
     if isinstance(storage, LocalStorage):
-        raise FormatError("is no URI of a bucket or of HDFS", path=root)
+        raise FormatError("is not a URI of a bucket or of HDFS", path=root)
     return storage
 
 

@@ -48,8 +48,8 @@ class JsonLinesSource(FromLines):
             raise JobFailed(
                 f"task {self._task}: {split}, record {self._files.splits.records(split) + 1 + line}: {bad[:200]!r} "
                 f"does not fit the schema: {str(error).splitlines()[0]}",
-                hint="mend that line, or leave such lines out with on_error: skip (another type for its column, in "
-                "schema, needs a run on a new store: an epoch keeps the types that it was taken with)",
+                hint="fix that line, or skip such lines with on_error: skip (another type for its column, in "
+                "schema, needs a run on a new store: an epoch keeps its types)",
             ) from None
         self._files.advance(split, data, table.num_rows)
         columns = [table.column(f.name).combine_chunks().cast(f.type) for f in self._schema]

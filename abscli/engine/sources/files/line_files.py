@@ -113,7 +113,7 @@ class LineFiles:
                 if self._status.size < offset:
                     raise JobFailed(
                         f"task {self.task}: {path} has {self._status.size} bytes, it was read up to {offset} before",
-                        hint="a source file must not shrink; put it back, or go back with --from-epoch",
+                        hint="a source file must not shrink; restore it, or roll back with --from-epoch",
                     )
                 self._prove(name, file, offset)
                 file.seek(offset)
@@ -153,9 +153,9 @@ class LineFiles:
         fingerprint = Fingerprint.parse(text) if text is not None else None
         if offset and fingerprint is not None and not is_what_was_read(file, fingerprint, offset):
             raise JobFailed(
-                f"task {self.task}: {self.path(name)} is another file than was read: the first {offset:,} bytes have "
-                "not the checksum that they had",
-                hint="put back what it was; or read everything again, with --from-epoch 0 or on another store",
+                f"task {self.task}: {self.path(name)} was replaced since it was read: the first {offset:,} bytes have "
+                "a different checksum",
+                hint="restore the old data; or read everything again, with --from-epoch 0 or on another store",
             )
         self._proved[name] = mark
 

@@ -74,7 +74,7 @@ class RowFilesSource(FromSplits):
             if offset > file.rows:
                 raise JobFailed(
                     f"task {self._task}: {self._path(name)} has {file.rows} rows, {offset} were read before",
-                    hint="a source file must not change; put it back, or go back with --from-epoch",
+                    hint="a source file must not change; restore it, or roll back with --from-epoch",
                 )
             if offset < end:
                 rows = self._read(name, file, offset, min(ROWS, end - offset, splits.rows or ROWS))
@@ -125,7 +125,7 @@ class RowFilesSource(FromSplits):
             if missing:
                 raise JobFailed(
                     f"task {self._task}: {path} has no column {missing[0]!r}; it has {', '.join(file.schema.names)}",
-                    hint="every file of a source has its columns: say which with columns: [...]",
+                    hint="every file of a source must have its columns: select columns with columns: [...]",
                 )
         return self._file[1:]
 
@@ -136,7 +136,7 @@ class RowFilesSource(FromSplits):
             raise JobFailed(
                 f"task {self._task}: {self._path(name)} is another file than that of which "
                 f"{self.splits.offset(name):,} rows were read: it has not the checksum that it had",
-                hint="put back what it was; or read everything again, with --from-epoch 0 or on another store",
+                hint="restore the old data; or read everything again, with --from-epoch 0 or on another store",
             )
 
     def _let_go(self) -> None:
@@ -148,7 +148,7 @@ class RowFilesSource(FromSplits):
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         return JobFailed(
             f"task {self._task}: cannot read {self._path(name)}: {reason}",
-            hint="is it whole? Files are to come under their names by a rename, once they are written",
+            hint="it may be incomplete: write files under another name, and rename them when they are complete",
         )
 
     def _path(self, name: str) -> str:

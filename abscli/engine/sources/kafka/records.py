@@ -131,7 +131,7 @@ class Rows:
         wanted = "does not fit the schema" if self._is_json else "is no text"
         raise JobFailed(
             f"task {self._task}: {split}, offset {record.offset}: {shown[:200]!r} {wanted}: {reason}",
-            hint="let the source go on without such records, with on_error: skip or a dead letter; or correct its "
+            hint="skip such records with on_error: skip or a dead letter; or correct its "
             "schema, and run on a new store",
         ) from None
 

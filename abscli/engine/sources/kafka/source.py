@@ -275,7 +275,7 @@ class KafkaSource:
         elif error.code() in refused:
             raise JobFailed(
                 f"task {self._task}: topic {self._topic.name!r} cannot be read: {error.str()}",
-                hint="let the job's user read it, and say in `config` who that is",
+                hint="grant the job's user read access, and set that user in `config`",
             )
 
     # -- partitions that come ---------------------------------------------------------------------------------

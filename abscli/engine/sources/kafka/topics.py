@@ -34,7 +34,7 @@ def beginning(
     if topic not in bounds or there is None:
         raise UsageError(
             f"operator {operator.id}: {Topic.of(operator).brokers} has no topic {topic!r}",
-            hint="make it, or give the source the name of one that is there",
+            hint="create it, or give the source the name of an existing topic",
         )
     return tuple(_begins(operator, number, bounds[topic][number], there.id) for number in sorted(bounds[topic]))
 
@@ -96,7 +96,7 @@ def refuse_others(operator: Operator, positions: Iterable[Position]) -> None:
         if not number.isdecimal() or split_name(topic, int(number[:9])) != position.split:
             raise UsageError(
                 f"source {operator.id} reads topic {topic!r}, and the epoch has a position in {position.split!r}",
-                hint="give the source the topic that it had; another one is a source with another id",
+                hint="restore the old topic of the source; to read another topic, add a source with another id",
             )
 
 
@@ -105,12 +105,12 @@ def check_topic(who: str, topic: str, positions: Iterable[Position], there: Desc
     for position in positions:
         if there is None:
             raise JobFailed(
-                f"{who}: topic {topic!r} is gone: {position.split} goes on at {position.offset}",
+                f"{who}: topic {topic!r} is missing: {position.split} would continue at {position.offset}",
                 hint=f"make the topic and {ANEW}",
             )
         if None not in (there.id, position.fingerprint) and there.id != position.fingerprint:
             raise JobFailed(
-                f"{who}: topic {topic!r} was made anew: it has the id {there.id}, and what was read of "
+                f"{who}: topic {topic!r} was recreated: it has the id {there.id}, and what was read of "
                 f"{position.split} up to {position.offset} is of {position.fingerprint}",
                 hint=ANEW,
             )
@@ -123,5 +123,6 @@ def check_bounds(who: str, topic: str, position: Position, bounds: Mapping[int, 
     if lag.gap is not None:
         raise JobFailed(
             f"{who}: {position.split} {told(lag)}",
-            hint=f"let the topic keep its records for longer than a job may be down; {ANEW}, which reads what is left",
+            hint=f"let the topic keep its records for longer than a job may be down; {ANEW}, which reads the "
+            f"remaining records",
         )

@@ -49,7 +49,7 @@ def rows_maker(columns: Mapping[str, object], seed: int, where: str) -> MakeRows
                 rows = f"rows {numbers[0]} to {numbers[-1]}"
                 raise JobFailed(
                     f"{where}: column {name!r} has no value in one of {rows}: {_first_line(error)}",
-                    hint="change its expression; rows that were made stay as they are only if it gives the same",
+                    hint="change its expression; it must give the same values for rows that were already generated",
                 ) from None
         return pa.record_batch([values[name] for name in columns], schema=schema)
 
@@ -95,7 +95,7 @@ class _Evaluation:
         if function == "random":
             bound = _plain(self.of(arguments[0]))
             if np.asarray(bound).dtype.kind != "i" or np.any(bound < 1):
-                raise ValueError("random(n) is of a whole number from 1 on")
+                raise ValueError("random(n) needs an integer of at least 1")
             return pa.array(self._dice.below(bound))
         if function == "choice":
             choices = pa.array([argument.value for argument in arguments if isinstance(argument, ast.Constant)])
@@ -113,7 +113,7 @@ class _Evaluation:
 
 def _number(value: Any) -> Any:
     if not (pa.types.is_integer(value.type) or pa.types.is_floating(value.type)):
-        raise TypeError(f"a number is wanted, and it is {value.type}")
+        raise TypeError(f"a number is required, not {value.type}")
     return value
 
 

@@ -96,7 +96,8 @@ class PostgresSource:
             raise UsageError(
                 f"source {operator.id}: the epoch has a position in table {self._position.split}, and the job file "
                 f"names {self._title}",
-                hint="give the source the table that it had; or begin anew, with --from-epoch 0 or on another store",
+                hint="restore the old table of the source; or start from the beginning, with --from-epoch 0 or on "
+                "another store",
             )
         self._ended = self._position is None
         kinds, end = None, None
@@ -303,8 +304,8 @@ class PostgresSource:
         assert piece is not None
         if not piece.rows.num_rows:
             raise JobFailed(
-                f"task {self._task}: rows of {self._title} that were read before are gone: {count:,} behind "
+                f"task {self._task}: rows of {self._title} that were read before are missing: {count:,} after "
                 f"{', '.join(self._keyed.key)} = {', '.join(after or ('nothing',))}",
-                hint="rows may be deleted once an epoch has them; go back with --from-epoch",
+                hint="delete rows only after an epoch contains them; roll back with --from-epoch",
             )
         return piece

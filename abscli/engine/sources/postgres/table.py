@@ -25,8 +25,8 @@ T = TypeVar("T")
 KEY_TYPES = ("int2", "int4", "int8", "numeric", "text", "varchar", "uuid", "date", "timestamp", "timestamptz")
 _KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S": "a sequence", "c": "a type"}
 _PUT_BACK = (
-    "put back what it was; or read everything again, with --from-epoch 0 or on another store; or mark the source "
-    "deterministic: false, to go on nevertheless"
+    "restore the old data; or read everything again, with --from-epoch 0 or on another store; or mark the source "
+    "deterministic: false, to resume anyway"
 )
 _UNIQUE = """
     select exists (select from pg_index where indrelid = %s and indisunique and indisvalid and indpred is null
@@ -91,7 +91,7 @@ class KeyedTable:
             return error
         return EngineStopped(
             f"{self.table.owner}: the database of {self.table.title} gives no rows: {first_line(error)}",
-            hint="mend what it says, and go on with --resume",
+            hint="fix the reported error, and run the job again with --resume",
         )
 
 
@@ -136,12 +136,13 @@ def _look(keyed: KeyedTable, connection: Connection) -> Looked:
     if kind not in ("r", "p") or (kind == "r" and has_children):
         what = _KINDS.get(kind, "a table that others inherit from")
         raise UsageError(
-            f"{table.owner}: {table.title} is {what}: who has still to commit rows to it cannot be seen",
+            f"{table.owner}: {table.title} is {what}: transactions that still write to it cannot be observed",
             hint="read a table that has its rows itself, or in partitions",
         )
     if in_recovery:
         raise UsageError(
-            f"{table.owner}: the database of {table.title} is a standby: it does not see who still writes",
+            f"{table.owner}: the database of {table.title} is a standby: it does not show the transactions that "
+            "still write",
             hint="read from the primary",
         )
     columns = tuple(columns_of(connection, sql.SQL("select * from {} limit 0").format(keyed.name)))
@@ -163,7 +164,7 @@ def _check_key(
             raise UsageError(message, hint=f"it has {', '.join(by_name)}")
         if by_name[name].base not in KEY_TYPES:
             raise UsageError(
-                f"{table.owner}: column {name!r} of {title} is {by_name[name].kind}, which is no type of a growing key",
+                f"{table.owner}: column {name!r} of {title} is {by_name[name].kind}, which cannot be an increasing key",
                 hint=f"one of {', '.join(KEY_TYPES)}",
             )
     query = "select attname::text from pg_attribute where attrelid = %s and attname = any(%s) and not attnotnull"
@@ -175,15 +176,16 @@ def _check_key(
         )
     if connection.execute(_UNIQUE, (oid, list(keyed.key))).fetchone() != (True,):
         raise UsageError(
-            f"{table.owner}: two rows of {table.title} may have one key: no unique index is on {', '.join(keyed.key)}",
+            f"{table.owner}: two rows of {table.title} may have the same key: there is no unique index on "
+            f"{', '.join(keyed.key)}",
             hint="add a column that tells them apart, such as key: [created, id]; or make such an index",
         )
     sequence: Any = connection.execute(_SEQUENCE, (text, keyed.key[0])).fetchone()
     if sequence is not None and sequence[1] > 1:
         raise UsageError(
-            f"{table.owner}: sequence {sequence[0]} gives each session {sequence[1]} numbers at a time, of which some "
-            "come later than greater ones of others",
-            hint=f"alter sequence {sequence[0]} cache 1, and begin the sessions anew that write",
+            f"{table.owner}: sequence {sequence[0]} gives each session {sequence[1]} numbers at a time, so lower "
+            "numbers can appear after higher ones",
+            hint=f"alter sequence {sequence[0]} cache 1, and reconnect the sessions that write",
         )
     if sequence is not None and sequence[2] < 0:
         raise UsageError(f"{table.owner}: {title} does not grow: sequence {sequence[0]} counts down")

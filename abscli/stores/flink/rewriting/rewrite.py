@@ -166,7 +166,7 @@ def _prove(storage: Storage, progress: Callable[[int], None]) -> None:
         first = report.findings[0]
         whose = f" of {first.task}" if first.task is not None else ""
         raise Damaged(
-            f"the copy would not be whole, and was not kept: {first.path}{whose} {first.message}",
+            f"the copy would not be intact, and was not kept: {first.path}{whose} {first.message}",
             path=storage.root,
-            hint="abs validate says whether the snapshot itself is; an operator that is damaged can be removed",
+            hint="check the snapshot itself with abs validate; a damaged operator can be removed",
         )

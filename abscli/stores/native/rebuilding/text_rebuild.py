@@ -38,14 +38,14 @@ def text(rebuild: Rebuild, *, store: str, job_file: str | None, done: bool, widt
     name = f"Store {store}, job {rebuild.job}" if rebuild.job else f"Store {store}"
     sections = [wrapped(name, width)]
     if rebuild.nothing:
-        sections.append(["Its bookkeeping is whole: there is nothing to make anew.", _next(store)])
+        sections.append(["The store metadata is intact: there is nothing to rebuild.", _next(store)])
     if rebuild.set_aside:
         heading = "Moved aside, as it was" if done else "Would move aside, as it is"
         lines = [line for one in rebuild.set_aside for line in _file(one.path, f"{one.why} (now {one.to})" if done
                  else f"{one.why} (it becomes {one.to})", width)]  # fmt: skip
         sections.append([heading, *lines])
     if rebuild.new_files:
-        heading = "Made anew" if done else "Would make anew"
+        heading = "Rebuilt" if done else "Would rebuild"
         lines = [line for one in rebuild.new_files for line in _file(one.path, f"from {one.source}", width)]
         sections.append([heading, *lines])
     if rebuild.lacking:
@@ -53,7 +53,7 @@ def text(rebuild: Rebuild, *, store: str, job_file: str | None, done: bool, widt
         for one in rebuild.lacking:
             lines += _file(one.path, one.why, width)
             lines += wrapped(one.do, width, "      ", "    do: ")
-        sections.append(["Cannot be made anew", *lines])
+        sections.append(["Cannot be rebuilt", *lines])
     sections.append([line for note in rebuild.notes for line in wrapped(note, width, "  ", "note: ")])
     if not rebuild.nothing:
         sections.append(_end(rebuild, store, job_file, done))

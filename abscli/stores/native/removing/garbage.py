@@ -144,7 +144,7 @@ def carry_out(storage: Storage, removal: Removal, newest: int, targets: Targets 
 def _check_newest(storage: Storage, newest: int) -> None:
     if is_overtaken(storage, newest):
         raise StoreInUse(
-            f"attempt {newest + 1} has begun meanwhile: what is left to remove is left alone",
+            f"attempt {newest + 1} has begun meanwhile: the remaining files were not removed",
             path=storage.root,
             hint="run it again when that job has ended",
         )
@@ -190,8 +190,8 @@ def _epoch(
             f"older than the newest {rules.last}" if rules == Retention(rules.last) else "no rule keeps it"
         ),
         Status.DAMAGED: "damaged, and older than all that are kept",
-        Status.ABORTED: "was given up, and a newer one is complete",
-    }.get(row.status, "never became complete, and a newer one is")
+        Status.ABORTED: "was aborted, and a newer epoch is complete",
+    }.get(row.status, "never became complete, and a newer epoch is complete")
     size = sum(file.bytes for file in goes)
     return EpochRemoval(row.epoch, row.status, row.triggered, reason, size, len(goes), len(mine) - len(goes))
 

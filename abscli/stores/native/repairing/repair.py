@@ -216,7 +216,7 @@ class _Work:
             raise NoRecovery(
                 f"epoch {self.epoch} is not repaired: {', '.join(changed)} changed since it was taken",
                 path=os.path.join(directory, changed[0]),
-                hint="put the code back as it was then; or plan without --strategy repair",
+                hint="restore the code of that epoch; or plan without --strategy repair",
             )
         self._attempt = AttemptFacts(
             attempt=attempts[-1].attempt + 1,
@@ -307,9 +307,9 @@ class _Work:
             for file in part.sink:
                 if _staged_by(folders[part.operator], part, file) is None:
                     raise NoRecovery(
-                        f"epoch {self.epoch}: what {part.task} had staged for it, {file.name}, is gone or not what was "
-                        "written", path=folders[part.operator].root,
-                        hint=f"plan again with --distrust {part.task}, so that it is made again",
+                        f"epoch {self.epoch}: what {part.task} had staged for it, {file.name}, is missing or has "
+                        "changed", path=folders[part.operator].root,
+                        hint=f"plan again with --distrust {part.task}, so that it is recomputed",
                     )  # fmt: skip
 
     # -- what changes the store ---------------------------------------------------------------------------
@@ -487,7 +487,7 @@ def _folder(sink: Examined) -> LocalStorage:
     if isinstance(sink.folder, SinkFolder):
         return sink.folder.storage
     raise NoRecovery(
-        f"sink {sink.operator} writes to a bucket, where what is staged cannot be put together anew",
+        f"sink {sink.operator} writes to a bucket, where staged rows cannot be combined again",
         path=sink.folder.path, hint="give it the directory that it had; or plan without --strategy repair",
     )  # fmt: skip
 

@@ -74,7 +74,7 @@ def plan_repair(store: NativeStore, *, epoch: int | None = None, distrust: Seque
     distrust: tasks whose part of it is not to be used.
     """
     if store.running_attempt() is not None:
-        raise StoreInUse("a job runs on it", path=store.path, hint="an epoch is repaired when the job is down")
+        raise StoreInUse("a job runs on it", path=store.path, hint="stop the job before an epoch is repaired")
     repair = newest_broken(store, distrust) if epoch is None else examine(store, epoch, distrust)
     body = plan_from_facts(
         repair.topology,
@@ -101,7 +101,7 @@ def newest_broken(store: NativeStore, distrust: Sequence[str]) -> Repair:
     for number in sorted(line | lost, reverse=True):
         if not distrust and store.has_manifest(number) and why_not(store, number) is None:
             if not refused:
-                raise NoRecovery(f"epoch {number}, the newest, is whole: there is nothing to repair", path=store.path)
+                raise NoRecovery(f"epoch {number}, the newest, is intact: there is nothing to repair", path=store.path)
             break
         try:
             return examine(store, number, distrust)
@@ -109,7 +109,7 @@ def newest_broken(store: NativeStore, distrust: Sequence[str]) -> Repair:
             refused.append((number, error.message.partition("cannot be repaired: it ")[2] or error.message))
     raise NoRecovery(
         f"no epoch can be repaired ({reasons('epoch', refused) or 'there is none'})", path=store.path,
-        hint=f"`abs plan-recovery {shlex.quote(store.path)}` takes the job back to an epoch that is whole",
+        hint=f"`abs plan-recovery {shlex.quote(store.path)}` rolls the job back to an intact epoch",
     )  # fmt: skip
 
 
@@ -122,7 +122,7 @@ def examine(store: NativeStore, epoch: int, distrust: Sequence[str]) -> Repair:
     doubted = parts_named(distrust, tasks, epoch=epoch, path=store.path)
     missing = {task: why for task in tasks if (why := _why_missing(store, remains, task, doubted)) is not None}
     if not missing and store.has_manifest(epoch) and why_not(store, epoch) is None:
-        raise _cannot(store, epoch, "is whole: there is nothing to repair")
+        raise _cannot(store, epoch, "is intact: there is nothing to repair")
     if remains.committed and not remains.tasks_known and any(map(as_sink, topology.operators)):
         raise _cannot(store, epoch, "was complete, and what it has shown in its sinks is not known: its list of parts "
                       "is lost")  # fmt: skip
@@ -134,10 +134,11 @@ def examine(store: NativeStore, epoch: int, distrust: Sequence[str]) -> Repair:
     for op in topology.operators:
         if op.kind is Kind.SINK and op.connector is not None and op.connector.get("type") == "postgres":
             # What is prepared there is of one attempt, and what is committed cannot be read back and compared.
-            raise _cannot(store, epoch, f"cannot be made anew: its sink {op.id} writes to a table")
+            raise _cannot(store, epoch, f"cannot be repaired: its sink {op.id} writes to a table")
         if is_staged(op):
             # What is written there cannot be read back and compared.
-            raise _cannot(store, epoch, f"cannot be made anew: its sink {op.id} cannot take back what it has written")
+            raise _cannot(store, epoch, f"cannot be repaired: its sink {op.id} cannot remove the rows that it has "
+            "written")
     again = repair_set(topology, tuple(missing))
     base, skipped = _base(store, remains) if missing else (0, [])
     return Repair(remains, topology, doubted, missing, again, base, skipped)
@@ -147,20 +148,20 @@ def _check_may(store: NativeStore, remains: Remains) -> None:
     """NoRecovery where an epoch must not be made whole any more."""
     epoch, policy = remains.epoch, remains.trigger.policy
     if policy not in ("aligned", "unaligned"):
-        raise _cannot(store, epoch, f"was taken {policy}: which records its state holds, counters do not say")
+        raise _cannot(store, epoch, f"was taken {policy}: counters do not show which records its state contains")
     for attempt in store.attempts():
         if attempt.attempt > remains.taker.attempt and attempt.repairs is None and attempt.parent < epoch:
             start = f"epoch {attempt.parent}" if attempt.parent else "the start"
-            left = f"is on a line that the job has left: attempt {attempt.attempt} went on from {start}"
+            left = f"belongs to a history that the job has abandoned: attempt {attempt.attempt} resumed from {start}"
             raise _cannot(store, epoch, left)
     for life in lives_of(store.attempts(), store.is_fenced):
         if life.last is not None and life.last < epoch and remains.taker.first_epoch <= life.last:
             # What was made anew may have been cut elsewhere, and all that came after it was not made from that.
-            raise _cannot(store, epoch, f"was taken behind epoch {life.last}, which a repair has made anew since")
+            raise _cannot(store, epoch, f"was taken after epoch {life.last}, which a repair has rewritten since")
 
 
 def _cannot(store: NativeStore, epoch: int, reason: str) -> NoRecovery:
-    hint = f"`abs plan-recovery {shlex.quote(store.path)}` takes the job back to an epoch that is whole"
+    hint = f"`abs plan-recovery {shlex.quote(store.path)}` rolls the job back to an intact epoch"
     return NoRecovery(f"epoch {epoch} cannot be repaired: it {reason}", path=store.path, hint=hint)
 
 
