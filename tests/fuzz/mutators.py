@@ -286,7 +286,8 @@ def _change_tree(store: Path, file: Path, files: list[Path], rng: random.Random)
         case 1:
             names = (f"{file.name}2", f".{file.name}", "000000.json", "9" * 10, "99.delta", "_metadata", "OPTIONS-9")
             new = file.with_name(rng.choice(names))
-            shutil.copyfile(other, new)
+            if new != other:
+                shutil.copyfile(other, new)
             return f"copied {other.relative_to(store)} to {new.relative_to(store)}"
         case 2:
             one, two = file.read_bytes(), other.read_bytes()

@@ -97,8 +97,8 @@ class Synthetic:
             self.part(epoch, "lines/0", sent={"counts": (read,) * self.tasks},
                        positions=(Position("in/a", 100 * read, read * self.tasks),)),
             *(self.part(epoch, task_name("counts", i), state=mine, rows=live, received={"lines": (read,)},
-                         sent={"printed": (epoch,)}) for i, (mine, live) in enumerate(zip(files, held, strict=True))),
-            self.part(epoch, "printed/0", received={"counts": (epoch,) * self.tasks}),
+                         sent={"printed": (0,)}) for i, (mine, live) in enumerate(zip(files, held, strict=True))),
+            self.part(epoch, "printed/0", received={"counts": (0,) * self.tasks}),
         ]  # fmt: skip
         complete(self.storage, trigger, self.topology.job, tuple(parts), idle=False)
 
