@@ -571,5 +571,5 @@ def test_of_many_splits_that_moved_the_sums_by_task_are_shown(
     monkeypatch.setattr("abscli.text.diff.ROWS", 1)
     assert main(["diff", f"{tmp_path}/store@1", f"{tmp_path}/store@2"]) == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["lines/0", "(1", "split)", "100", "200", "+100", "+10"] in rows
+    assert ["lines/0", "(1", "split)", "100", "200", "+100", "+20"] in rows
     assert ["sums", "over", "2", "splits;", "-o", "json", "has", "each"] in rows

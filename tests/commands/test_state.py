@@ -416,7 +416,7 @@ def test_an_epoch_that_cannot_be_read_does_not_hide_the_others(
 @pytest.mark.parametrize(("words", "message"), [
     (("--history",), "goes with --key"), (("--history", "--key", "w1", "--where", "n > 1"), "nothing with --where"),
     (("--history", "--key", "w1", "--place"), "nothing with --place"), (("--sort", "no"), "no column 'no'"),
-    (("--all", "--out", "x", "--sort", "n"), "--sort means nothing"),
+    (("--all", "--out", "x", "--sort", "n"), "remove --sort"),
     (("--key", "w1", "--history", "--columns", "no"), "no column 'no'"),
 ])  # fmt: skip
 def test_what_goes_with_neither_is_refused(
