@@ -73,7 +73,7 @@ def test_an_epoch_is_its_operators_and_channels(store: Path, capsys: pytest.Capt
         assert {c["channel"]: c["logged"] for c in told["channels"] if c["back_edge"]} == {
             f"seen/{i}->seen/{j}": 2 for i in (0, 1) for j in (0, 1)
         }
-        assert told["operators"][0]["tasks"][0]["position"] == [{"split": "in/0.txt", "offset": 400, "records": 40}]
+        assert told["operators"][0]["tasks"][0]["position"] == [{"split": "in/0.txt", "offset": 400, "records": 80}]
         assert told["operators"][1]["tasks"][0]["async"] == 0.002
 
 
@@ -239,7 +239,7 @@ def test_an_epoch_shows_back_edges_positions_and_times(store: Path, capsys: pyte
     _, out, _ = run(capsys, f"{store}@4")
     rows = [line.split() for line in out.splitlines()]
     assert ["seen->seen", "back", "4", "64", "56", "8"] in rows
-    assert ["lines/1", "in/1.txt", "400", "40"] in rows
+    assert ["lines/1", "in/1.txt", "400", "80"] in rows
     (seen,) = (row for row in rows if row[:3] == ["seen", "2", "12"])
     assert seen[4:] == ["KiB", "8", "1.0", "ms", "0.5", "ms", "2.0", "ms"]
 
@@ -249,7 +249,7 @@ def test_of_many_splits_the_sums_by_task_are_shown(
 ) -> None:
     monkeypatch.setattr("abscli.text.inspect_epoch.ROWS", 1)
     rows = [line.split() for line in run(capsys, f"{store}@4")[1].splitlines()]
-    assert ["lines/0", "(1", "split)", "400", "40"] in rows
+    assert ["lines/0", "(1", "split)", "400", "80"] in rows
     assert ["sums", "over", "2", "splits;", "-o", "json", "has", "each"] in rows
     assert ["...", "and", "1", "more;", "-o", "json", "has", "them", "all"] in rows
 

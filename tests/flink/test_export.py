@@ -67,7 +67,7 @@ def test_a_state_that_cannot_be_read_is_named_and_the_others_are_written(
 def test_what_does_not_go_together_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words, message in (
         (["--all"], "name a new folder"),
-        (["--all", "--out", str(tmp_path / "x"), "--key", "a"], "--key means nothing"),
+        (["--all", "--out", str(tmp_path / "x"), "--key", "a"], "remove --key"),
     ):
         assert main(["state", str(CANONICAL), *words]) == 2
         assert message in capsys.readouterr().err

@@ -89,6 +89,8 @@ OTHERS = {
     ("abscli/engine/columns.py", "join_inputs"),
     ("abscli/engine/columns.py", "sources"),
     ("abscli/engine/generations/generation.py", "received"),
+    ("abscli/stores/native/checks/growth.py", "received"),
+    ("abscli/stores/native/checks/growth.py", "sent"),
     ("abscli/engine/generations/generation.py", "sent"),
     ("abscli/planner/adjacency.py", "inputs"),
     ("abscli/planner/adjacency.py", "outputs"),

@@ -104,7 +104,7 @@ def test_an_epoch_that_is_not_whole_gets_no_tag(store: Path, capsys: Capture) ->
     for epoch in (3, 5):
         code, _, err = tag(capsys, f"{store}@{epoch}", "good")
         assert code == 3, err
-        assert f"epoch {epoch} is not whole" in err
+        assert f"epoch {epoch} is not intact" in err
     state = store / layout.state(4, "seen/0", FIRST)
     data = bytearray(state.read_bytes())
     data[len(data) // 2] ^= 1

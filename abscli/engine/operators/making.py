@@ -75,6 +75,6 @@ def make_operator(
             return KeyedProcess(operator, task, make_state(operator), load(operator.function, root), failures)
     raise UsageError(
         f"operator {operator.id} is {operator.kind}: it can be inspected and planned for, not run",
-        hint="`abs run` supports source, map, filter, flat_map, reduce, distinct, process with a key, join, lookup, "
+        hint="abs runs source, map, filter, flat_map, reduce, distinct, process with a key, join, lookup, "
         "union, sink",
     )
