@@ -79,7 +79,7 @@ def test_receivers_that_go_on_agree(tmp_path: Path) -> None:
 def test_a_trace_is_not_appended_to_a_file_that_is_none(tmp_path: Path) -> None:
     write_countdown(tmp_path, files=1, rows=3, rounds=2)
     (tmp_path / "trace.jsonl").write_text("a letter, whose last line has no end")
-    with pytest.raises(FormatError, match="is no trace"):
+    with pytest.raises(FormatError, match="is not a trace"):
         traced(countdown(), tmp_path)
     assert (tmp_path / "trace.jsonl").read_text() == "a letter, whose last line has no end"
     assert not (tmp_path / "store").exists()
