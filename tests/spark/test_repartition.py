@@ -113,7 +113,7 @@ def test_batches_given_up_for_it_are_not_gone_back_to_and_the_copy_starts_where_
     assert [one["batch"] for one in body["reverted_repartitions"]] == [4]
     assert go_on(session, tmp_path / "input", tmp_path / "back") == counts(tmp_path / "input")
     code, _, err = run_command("plan-recovery", capsys, f"{tmp_path / 'checkpoint'}@3")
-    assert (code, "aborted" in err) == (4, True)
+    assert (code, "and was dropped" in err) == (4, True)
 
 
 def test_a_repartition_numbers_column_families_anew_and_is_gone_back_across(
