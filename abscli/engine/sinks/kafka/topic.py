@@ -108,10 +108,7 @@ class KafkaTopic:
         if self._largest is None:
             self._largest = self._find_largest()
         rows.seek(0)
-        longest = b""
-        for line in rows:
-            if len(line) > len(longest):
-                longest = line
+        longest = max(rows, key=len)  # a part has at least one row
         size = len(longest.rstrip(b"\n")) + len(self._key_of(longest) or b"")
         if size > self._largest:
             raise rows_refused(
