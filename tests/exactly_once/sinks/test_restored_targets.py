@@ -34,7 +34,7 @@ from formats.native.sink import MARKERS, Stretch
 from formats.native.transactions import Transaction
 from formats.plan import Plan
 from formats.storage import MemoryStorage
-from tests.support.jobs.lines import Gate, Lines, make_table, write_lines
+from tests.support.jobs.lines import Gate, Lines, copy_while_it_changes, make_table, write_lines
 from tests.support.postgres import Postgres, execute
 
 FIRST, LATER = "1" * 32, "2" * 32
@@ -64,10 +64,10 @@ def back_up(lines: Lines) -> Callable[[], None]:
     """Back the target up as it is now; return what puts that back."""
     if lines.type in FOLDERS:
         place, kept = lines.folder / FOLDERS[lines.type], lines.folder / "backup"
-        shutil.copytree(place, kept)
+        copy_while_it_changes(place, kept)
 
         def put_back() -> None:
-            shutil.rmtree(place)
+            place.rename(lines.folder / f"replaced-{uuid.uuid4().hex}")  # in one step: a job may be writing there
             shutil.copytree(kept, place)
 
         return put_back
