@@ -107,7 +107,7 @@ class IcebergTable:
         return []
 
     def try_rows(self, rows: IO[bytes]) -> None:
-        """As of `Target`."""
+        """Convert rows to the columns of the table; see `Target.try_rows`."""
         from pyarrow.parquet import ParquetFile
         from pyiceberg.io.pyarrow import schema_to_pyarrow
 

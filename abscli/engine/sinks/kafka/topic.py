@@ -104,7 +104,7 @@ class KafkaTopic:
         )
 
     def try_rows(self, rows: IO[bytes]) -> None:
-        """As of `Target`: the key column is there, and no message is too large for the client or the topic."""
+        """Check the key column, and the largest message against the limits in bytes; see `Target.try_rows`."""
         if self._largest is None:
             self._largest = self._find_largest()
         rows.seek(0)
@@ -149,7 +149,7 @@ class KafkaTopic:
         return marks
 
     def identity(self) -> str | None:
-        """As of `Target`: the topic's id (KIP-516); None for brokers before 2.8."""
+        """Return the topic's id (KIP-516); None for brokers before 2.8."""
         seen = self._look(self._topic)
         return seen.id if seen is not None else None
 

@@ -32,7 +32,7 @@ _HAS_RULES = """
     select relkind <> 'r' or relhastriggers or relhasrules or relrowsecurity
         or 1 < (select count(*) from pg_index where indrelid = pg_class.oid and (indisunique or indisexclusion))
     from pg_class where oid = to_regclass(%s)"""
-"""Whether a table has rules that a copy of its columns lacks: triggers, foreign keys, more unique indexes."""
+"""Query: does a table have rules that a copy of its columns lacks (triggers, foreign keys, more unique indexes)?"""
 ORDER = "abs_row_number"
 """A column of the rows while they are on their way: of several with one key the last one stays."""
 
@@ -138,7 +138,7 @@ class UpsertedTable:
             raise rows_refused_late(self.operator, self.title, epoch, _line(error)) from None
 
     def try_rows(self, rows: IO[bytes]) -> None:
-        """As of `Target`: in a transaction that is rolled back."""
+        """Try rows in a transaction that is rolled back; see `Target.try_rows`."""
         import psycopg
 
         def attempt(connection: Connection) -> None:

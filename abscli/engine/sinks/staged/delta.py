@@ -153,7 +153,7 @@ class DeltaSink:
         raise crowded(self.operator, self.title)
 
     def try_rows(self, rows: IO[bytes]) -> None:
-        """As of `Target`: on an empty table with the same columns and constraints, unless no value can be refused."""
+        """Write rows to an empty copy of the table, unless it accepts every value; see `Target.try_rows`."""
         from deltalake import DeltaTable, Schema
         from pyarrow.parquet import ParquetFile
 
@@ -255,7 +255,7 @@ class DeltaSink:
 
 @dataclass(frozen=True, slots=True)
 class Like:
-    """What decides whether a table takes a value.
+    """The properties of a table that decide whether it accepts a value.
 
     constraints: expressions by name.
     """

@@ -26,7 +26,7 @@ WRITTEN_AS = {"postgres": "csv", "stdout": "jsonl", "delta": "parquet", "iceberg
 
 
 class Staging(NamedTuple):
-    """Where rows are staged, and for which target.
+    """A store for staged rows, and the target that they are staged for.
 
     storage: the store.
     title: the target's name in facts.
