@@ -163,6 +163,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_SKIPS] = set()
     settings.load_profile("fast" if tier == "fast" else "full")
     for line in (
+        "cell(sequence, outcome, *sinks): shows a cell of the table in guarantees.md",
         "fast: stays in the first tier although its file takes minutes or it starts a JVM: `reason` says why",
         "integration: belongs to the second tier for the time that it takes",
         "sample(number): of the cases of a test as many stay in its tier, the others belong to the tier above",

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from abscli import Job
-from abscli.engine.coordinator import Service
+from abscli.engine.coordinator import Progress, Service
 from abscli.engine.errors import UsageError
 from abscli.engine.generations.rescaling import Rescale, publish
 from abscli.engine.job import run_job
@@ -81,6 +81,25 @@ def test_workers_that_are_killed_change_nothing(tmp_path: Path, recovery: str) -
     options = inline(tmp_path, interval=0.1, recovery=recovery, keep=None)
     topology = matching(slow=True, slack=1000)
     survive(topology, tmp_path, options, [(after(2, open_epoch=True), [1]), (after(5), [0])])
+    assert shown(tmp_path) == expected(tmp_path, How.OUTER)
+
+
+@pytest.mark.minutes
+@pytest.mark.parametrize("recovery", ["subgraph", "local"])
+def test_workers_that_are_killed_after_a_rescale_change_nothing(tmp_path: Path, recovery: str) -> None:
+    write_orders(tmp_path, files=150, rows=60)
+    (tmp_path / "slow.py").write_text(SLOW.format(folder=str(tmp_path), pause=0.06))
+    before, wide = (matching(slow=True, slack=1000, parallelism=tasks) for tasks in (2, 3))
+    services: list[Service] = []
+
+    def stop(progress: Progress) -> None:
+        if progress.epochs == 2:
+            services[0].request_stop()
+
+    stopped = run_job(before, str(tmp_path / STORE), inline(tmp_path, keep=None), stop, services.append).epoch
+    start = publish(LocalStorage(tmp_path / STORE), Rescale(stopped, wide, str(tmp_path)))
+    options = inline(tmp_path, interval=0.1, recovery=recovery, keep=None, from_epoch=start)
+    survive(wide, tmp_path, options, [(after(1, open_epoch=True), [1]), (after(3), [0])])
     assert shown(tmp_path) == expected(tmp_path, How.OUTER)
 
 

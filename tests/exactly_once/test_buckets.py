@@ -77,7 +77,7 @@ def test_what_was_killed_on_another_machine_is_waited_for(
     assert lines.wrong() == {}
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("where", ["manifest", "reveal"])
 def test_an_owner_that_was_stopped_and_overtaken_completes_and_shows_nothing(
     lines: Lines, any_bucket: str, where: str
@@ -131,7 +131,7 @@ def test_of_two_that_start_at_once_one_runs(lines: Lines, bucket: str) -> None:
     errors = [process.communicate(timeout=300)[1] for process in both]
     assert sorted(process.returncode for process in both) == [0, 1], errors
     # On a busy machine the first may have ended before the other begins, which is refused for what it finds then.
-    reasons = ("in use by", "has just taken it", "at work here", "resumes from the newest")
+    reasons = ("in use by", "which has just taken it", "at work here", "resumes from the newest")
     assert any(reason in text for text in errors for reason in reasons), errors
 
 

@@ -21,6 +21,7 @@ from tests.support.jobs.lines import Lines, in_a_process, topology, wait_until_s
 pytestmark = pytest.mark.integration
 
 
+@pytest.mark.cell("N", "stops", "jsonl")
 @pytest.mark.parametrize("where", ["manifest", "reveal"])
 def test_an_owner_that_was_stopped_and_has_lost_its_locks_completes_and_shows_nothing(lines: Lines, where: str) -> None:
     """What an expired lease of NFS does to the locks: the files that they are on are other ones."""

@@ -133,7 +133,7 @@ def survive(
     check(folder, topology, writer)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("recovery", list(Scope))
 @pytest.mark.parametrize("name", ["pipelines", "spread"])
 def test_every_record_counts_once_while_workers_are_lost(

@@ -33,7 +33,7 @@ LITTLE = 10_000
 """Bytes: less than the state of any of these jobs, of which some is always on disk."""
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("scope", Scope)
 @pytest.mark.parametrize("policy", ["aligned", "unaligned"])
 def test_a_lost_worker_leaves_every_count_exact(tmp_path: Path, policy: str, scope: Scope) -> None:

@@ -138,6 +138,20 @@ def test_open_windows_go_on_in_more_tasks(tmp_path: Path, window: str, memory: i
     assert [finding for epoch_report in report.epochs for finding in epoch_report.findings] == []
 
 
+@pytest.mark.parametrize("recovery", [Scope.SUBGRAPH, Scope.LOCAL])
+@pytest.mark.parametrize("window", WINDOWS)
+def test_every_window_of_a_rescaled_job_comes_out_once_though_workers_are_lost(
+    tmp_path: Path, window: str, recovery: Scope
+) -> None:
+    write_rows(tmp_path, files=160)
+    before, wide = (windowed(WINDOWS[window], tmp_path, tasks) for tasks in (2, 3))
+    epoch = stopped_in_the_middle(before, tmp_path)
+    start = publish(LocalStorage(tmp_path / STORE), Rescale(epoch, wide, str(tmp_path)))
+    options = inline(tmp_path, from_epoch=start, keep=None, recovery=recovery)
+    survive(wide, tmp_path, options, [(after(1, open_epoch=True), [1]), (after(3), [0])])
+    assert shown(tmp_path) == expected(tmp_path, WINDOWS[window])
+
+
 def test_keys_of_the_past_are_forgotten(tmp_path: Path) -> None:
     write_rows(tmp_path, files=160)
     topology = in_event_time(spread("forgetful", 1, 2, "record"), tmp_path)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +22,12 @@ from abscli.report.findings import Code
 from abscli.stores.native.removing.garbage import carry_out, plan_removal
 from abscli.stores.native.repairing.repair_plan import plan_repair
 from abscli.stores.native.uploads import left_uploads
-from formats.errors import Damaged, NoRecovery, NotFound
+from formats.errors import Damaged, NoRecovery, NotFound, StoreInUse, Unreachable
 from formats.native.facts import SinkFile, UploadFacts
 from formats.native.remove import newest_attempt
 from formats.native.sink import PartId, Stretch, new_claim, part_name
 from formats.native.sink_bucket import SHOWN, SinkBucket, object_name
-from formats.storage import LocalStorage, ObjectStorage
+from formats.storage import LocalStorage, ObjectStorage, http_uploads, objects
 from formats.timestamps import now
 from tests.support.jobs.lines import (
     ROOT,
@@ -39,7 +41,7 @@ from tests.support.jobs.lines import (
 )
 from tests.support.objects.fixtures import Servers, use
 from tests.support.objects.places import bucket_place
-from tests.support.objects.proxy import proxy_to
+from tests.support.objects.proxy import Fault, proxy_to
 from tests.support.objects.servers import ObjectServer
 
 pytestmark = pytest.mark.minutes
@@ -47,6 +49,8 @@ pytestmark = pytest.mark.minutes
 IN_PROGRESS = {Code.MISSING_ACK, Code.UNREFERENCED_FILE}
 """What is said of epochs that a kill has left."""
 IDS = ("a" * 32, "b" * 32)
+TRIES = 20
+"""Runs within which a server that leaves one request in twenty unanswered has let a job end."""
 
 
 MOTO, RGW, AZURITE, GOOGLE = "S3 by moto", "S3 by Ceph RGW", "Azure by Azurite", "Google by a server in memory"
@@ -94,6 +98,7 @@ def collected(lines: Lines) -> list[str]:
     return [orphan.path for orphan in removal.orphans if orphan.removable]
 
 
+@pytest.mark.cell("J", "exact", "bucket")
 @pytest.mark.parametrize("lines", [MOTO, RGW, AZURITE, GOOGLE, TESTBENCH], indirect=True)
 def test_it_stops_goes_on_goes_back_and_returns(lines: Lines) -> None:
     lines.run(epochs=2)
@@ -142,6 +147,7 @@ def test_the_manifest_names_what_is_completed_after_it(
     assert lines.wrong() == {}
 
 
+@pytest.mark.cell("A", "exact", "bucket")
 @pytest.mark.parametrize(
     ("lines", "where"),
     [*((name, where) for where in ("begin", "put", "manifest", "reveal", "completing", "complete")
@@ -163,6 +169,7 @@ def test_killed_at_any_step_it_goes_on(lines: Lines, where: str) -> None:
     assert lines.wrong() == {}
 
 
+@pytest.mark.cell("N", "stops", "bucket")
 @pytest.mark.sample(6)
 @pytest.mark.parametrize(
     ("lines", "where", "back"),
@@ -207,19 +214,62 @@ def test_store_and_sink_may_both_lie_in_buckets(lines: Lines, monkeypatch: pytes
     assert findings(lines, store) == set()
 
 
+def server_of(lines: Lines, servers: Servers) -> ObjectServer:
+    """The server that has the bucket of the sink."""
+    return servers.get({"az": AZURITE, "gs": GOOGLE}.get(lines.out[:2], MOTO))
+
+
+@pytest.mark.cell("M", "exact", "bucket")
 @EACH
-def test_replies_that_are_lost_change_nothing(
-    lines: Lines, servers: Servers, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("fault", Fault)
+def test_a_request_that_is_carried_out_and_not_answered_changes_nothing(
+    lines: Lines, fault: Fault, servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = servers.get({"az": AZURITE, "gs": GOOGLE}.get(lines.out[:2], MOTO))
+    server = server_of(lines, servers)
+    if fault is Fault.SILENCE:
+        monkeypatch.setitem(objects.CLIENT, "timeout", timedelta(seconds=1))
+        monkeypatch.setattr(http_uploads, "SECONDS", 1)
     with proxy_to(server.port) as proxy:
         use(server, monkeypatch, proxy.port)
-        proxy.lose_every, proxy.loses_of = 5, frozenset({"PUT", "POST", "DELETE"})
-        lines.run(epochs=3)
-        lines.run(from_epoch=lines.complete()[0], epochs=1)
-        lines.resume()
-        assert proxy.lost > 5
+        proxy.fault, proxy.lose_every = fault, 20 if fault is Fault.SILENCE else 5
+        proxy.loses_of = frozenset({"PUT", "POST", "DELETE"})
+
+        def until_answered(step: Callable[[], object]) -> None:
+            """A job ends when a request that is not safe to repeat gets no answer in time; the next run goes on."""
+            for _ in range(TRIES if fault is Fault.SILENCE else 1):
+                try:
+                    step()
+                except Unreachable:
+                    assert fault is Fault.SILENCE
+                    step = lines.go_on
+                else:
+                    return
+
+        until_answered(lambda: lines.run(epochs=3))
+        until_answered(lambda: lines.run(from_epoch=lines.complete()[0], epochs=1))
+        until_answered(lines.resume)
+        assert proxy.lost > (1 if fault is Fault.SILENCE else 5)
     use(server, monkeypatch)
+    lines.resume()
+    assert lines.wrong() == {}
+    assert findings(lines) <= {Code.ABANDONED_UPLOAD}
+
+
+@EACH
+def test_lists_that_come_late_lead_to_the_same_rows_or_to_a_refusal(
+    lines: Lines, servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All three clouds promise lists that are up to date; a cache in front of one may break that promise."""
+    server = server_of(lines, servers)
+    with proxy_to(server.port) as proxy:
+        use(server, monkeypatch, proxy.port)
+        proxy.lists_late = 0.5
+        for step in (lambda: lines.run(epochs=3), lambda: lines.resume(epochs=2), lambda: lines.resume(epochs=2)):
+            with contextlib.suppress(UsageError, EngineStopped, Damaged, StoreInUse):
+                step()
+        assert proxy.stale
+    use(server, monkeypatch)
+    lines.resume()
     assert lines.wrong() == {}
     assert findings(lines) <= {Code.ABANDONED_UPLOAD}
 

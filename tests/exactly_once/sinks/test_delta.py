@@ -34,6 +34,7 @@ def commits(path: Path) -> list[tuple[str, int]]:
     return [(entry["abs.attempt"], int(entry["abs.epoch"])) for entry in history if "abs.epoch" in entry]
 
 
+@pytest.mark.cell("A", "exact", "delta")
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("where", ["staged", "manifest", "reveal", "writing", "committed"])
 def test_killed_at_any_step_it_goes_on(lines: Lines, where: str) -> None:
@@ -78,6 +79,7 @@ def test_nothing_is_committed_before_the_manifest(lines: Lines) -> None:
     assert lines.wrong() == {}
 
 
+@pytest.mark.cell("J", "refused", "delta")
 def test_going_back_behind_what_is_committed_is_refused_and_then_a_choice(lines: Lines) -> None:
     lines.run(epochs=3)
     first = lines.complete()[0]
@@ -112,6 +114,7 @@ def test_a_delivery_is_written_once_by_whomever(tmp_path: Path) -> None:
     assert DeltaSink("out", str(path), "another").shown() == []
 
 
+@pytest.mark.cell("N", "stops", "delta")
 @pytest.mark.parametrize("epochs", [0, 1])
 def test_who_has_lost_the_table_commits_nothing(tmp_path: Path, epochs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not before its commit, and not in the middle of it: it is stopped there, and another one takes the table."""
@@ -177,6 +180,7 @@ def test_a_place_that_is_no_table_any_more_is_said(tmp_path: Path) -> None:
         sink.check()
 
 
+@pytest.mark.cell("E", "refused", "delta")
 def test_a_table_that_is_gone_or_another_one_is_refused_and_then_a_choice(lines: Lines) -> None:
     lines.run(epochs=3)
     shutil.rmtree(lines.folder / "out")

@@ -52,6 +52,7 @@ def expire(table: Any) -> None:
     table.maintenance.expire_snapshots().older_than(datetime.datetime.now() + datetime.timedelta(days=1)).commit()
 
 
+@pytest.mark.cell("A", "exact", "iceberg")
 @pytest.mark.sample(3)
 @pytest.mark.fast(reason="one killed run for each type of sink")
 @pytest.mark.parametrize("where", ["staged", "manifest", "reveal", "writing", "pointing", "committed"])
@@ -106,6 +107,7 @@ def test_nothing_is_committed_before_the_manifest(lines: Lines) -> None:
     assert lines.validated().all_findings == ()
 
 
+@pytest.mark.cell("J", "refused", "iceberg")
 @pytest.mark.parametrize("are_expired", [False, True])
 def test_going_back_behind_what_is_committed_is_refused_and_then_a_choice(lines: Lines, are_expired: bool) -> None:
     """Rows of epochs that are of both lines do not come again, also where only the property knows them."""
@@ -130,6 +132,7 @@ def test_a_restore_into_another_store_commits_what_waits(lines: Lines) -> None:
     assert lines.wrong() == {}
 
 
+@pytest.mark.cell("E", "refused", "iceberg")
 def test_a_table_that_is_gone_or_another_one_is_refused_and_then_a_choice(lines: Lines) -> None:
     lines.run(epochs=3)
     table = iceberg_table(lines.folder)
@@ -144,6 +147,7 @@ def test_a_table_that_is_gone_or_another_one_is_refused_and_then_a_choice(lines:
     assert lines.wrong() == {}
 
 
+@pytest.mark.cell("E", "refused", "iceberg")
 @pytest.mark.parametrize("is_expired", [False, True])
 def test_a_table_that_was_set_back_is_refused_and_then_a_choice(lines: Lines, is_expired: bool) -> None:
     lines.run(epochs=4)
@@ -192,6 +196,7 @@ def test_a_delivery_is_written_once_by_whomever(tmp_path: Path) -> None:
     assert sink_in(tmp_path, "another").shown() == []
 
 
+@pytest.mark.cell("N", "stops", "iceberg")
 @pytest.mark.parametrize("has_written", [False, True])
 @pytest.mark.parametrize("epochs", [0, 1])
 def test_who_has_lost_the_table_commits_nothing(

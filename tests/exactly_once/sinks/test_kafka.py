@@ -49,6 +49,7 @@ def lines(tmp_path: Path, gate: Gate, topic: str) -> Lines:
 # -- a job ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.cell("A", "exact", "kafka")
 @pytest.mark.parametrize("n", [1, 3])
 @pytest.mark.parametrize("where", ["staged", "manifest", "reveal", "producing", "committing", "finished"])
 def test_killed_at_any_step_it_goes_on(lines: Lines, where: str, n: int) -> None:
@@ -91,6 +92,7 @@ def test_nothing_is_written_before_the_manifest(lines: Lines) -> None:
     assert lines.validated().all_findings == ()
 
 
+@pytest.mark.cell("J", "refused", "kafka")
 def test_going_back_behind_what_is_written_is_refused_and_then_a_choice(lines: Lines) -> None:
     lines.run(epochs=3)
     first = lines.complete()[0]
@@ -158,6 +160,7 @@ def test_a_delivery_is_written_once_by_whomever(broker: Broker, topic: str) -> N
     assert target(broker, topic, "another").shown() == []
 
 
+@pytest.mark.cell("N", "stops", "kafka")
 @pytest.mark.parametrize("when", ["before", "within", "read"])
 def test_who_has_lost_the_topic_writes_nothing(
     broker: Broker, topic: str, when: str, monkeypatch: pytest.MonkeyPatch
@@ -306,6 +309,7 @@ def test_a_topic_that_is_created_again_while_the_job_runs_ends_it(
         lines.run(at=create_again)
 
 
+@pytest.mark.cell("E", "refused", "kafka")
 def test_a_topic_that_was_created_again_between_two_runs_is_refused_and_then_a_choice(
     lines: Lines, broker: Broker, topic: str
 ) -> None:

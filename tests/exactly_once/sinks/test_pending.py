@@ -52,6 +52,8 @@ def rescale_and_tidy(lines: Lines) -> Lines:
     return wide
 
 
+@pytest.mark.cell("B", "exact", "jsonl", "postgres", "upsert", "delta", "iceberg", "kafka")
+@pytest.mark.cell("B", "at least once", "stdout")
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("between", [tidy, rescale, rescale_and_tidy])
 def test_rows_that_wait_are_written_once(lines: Lines, between: Callable[[Lines], Lines]) -> None:

@@ -53,6 +53,7 @@ def waiting(url: str) -> list[str]:
     return [gid for (gid,) in rows(url, "select gid from pg_prepared_xacts order by gid")]
 
 
+@pytest.mark.cell("A", "exact", "postgres")
 @pytest.mark.parametrize("where", ["filled", "prepare", "manifest", "reveal", "commit"])
 def test_killed_at_any_step_it_goes_on(lines: Lines, where: str, postgres_server: Postgres) -> None:
     killed(lines, where, 5)
@@ -100,6 +101,7 @@ def test_a_server_that_stays_away_stops_the_job_and_loses_nothing(
     assert lines.wrong() == {}
 
 
+@pytest.mark.cell("J", "refused", "postgres")
 def test_going_back_behind_what_shows_is_refused_and_then_a_choice(lines: Lines, postgres_server: Postgres) -> None:
     lines.run(epochs=4)
     third = lines.complete()[2]
@@ -140,6 +142,7 @@ def test_one_job_of_a_name_writes_a_table_at_a_time(lines: Lines, postgres_serve
             lines.run()
 
 
+@pytest.mark.cell("L", "refused", "postgres")
 def test_rows_that_a_table_does_not_take_fail_the_job_with_the_reason(
     lines: Lines, postgres_server: Postgres
 ) -> None:
@@ -243,6 +246,7 @@ def test_no_identifier_is_taken_for_sql(lines: Lines, postgres_server: Postgres)
         execute(postgres_server.url, f'drop table "{quoted}"')
 
 
+@pytest.mark.cell("K", "exact", "postgres")
 def test_a_task_that_does_its_steps_again_stages_its_own_rows_and_not_those_of_the_lost_process(
     lines: Lines, postgres_server: Postgres
 ) -> None:

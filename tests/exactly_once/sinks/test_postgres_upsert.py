@@ -54,6 +54,7 @@ def findings(lines: Lines, *codes: Code) -> list[str]:
     return [finding.path or "" for finding in every if finding.code in codes]
 
 
+@pytest.mark.cell("A", "exact", "upsert")
 @pytest.mark.parametrize("where", ["staged", "manifest", "reveal", "merging", "shown"])
 def test_killed_at_any_step_it_goes_on(lines: Lines, where: str, postgres_server: Postgres) -> None:
     killed(lines, where, 4)
@@ -113,6 +114,7 @@ def test_rows_that_were_changed_are_not_written(lines: Lines) -> None:
     assert not any(line.startswith("lime") for line in lines.shown())
 
 
+@pytest.mark.cell("J", "refused", "upsert")
 def test_going_back_behind_what_shows_is_refused_and_then_a_choice(lines: Lines, postgres_server: Postgres) -> None:
     lines.run(epochs=4)
     second = lines.complete()[1]
@@ -246,6 +248,7 @@ def test_the_last_row_of_a_key_stays_and_a_delivery_is_written_once(lines: Lines
     assert target.shown() == [EpochId(ATTEMPT, 3), EpochId(ATTEMPT, 4)]
 
 
+@pytest.mark.cell("N", "stops", "upsert")
 def test_who_has_lost_the_table_writes_nothing(lines: Lines, postgres_server: Postgres) -> None:
     """Its connection, and with it the table, is gone; and another attempt, which has gone on since, has ended."""
     url, delivery = postgres_server.url, delivered(MemoryStorage(), 5, "line\nx\n")

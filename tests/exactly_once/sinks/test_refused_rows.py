@@ -21,7 +21,7 @@ from abscli.engine.postgres.database import Table
 from abscli.engine.sinks.iceberg.table import IcebergTable
 from abscli.engine.sinks.postgres.upsert import UpsertedTable
 from abscli.engine.sinks.staged.delta import DeltaSink
-from abscli.engine.sinks.staged.trial import Trial
+from abscli.engine.sinks.staged.trial import PAUSE, Trial
 from abscli.report.findings import SinkVerdict
 from formats.job.model import Kind, Operator
 from tests.support.jobs.lines import Gate, Lines, make_table, write_lines
@@ -54,6 +54,7 @@ def check_refused_and_resumed(lines: Lines, repair: Callable[[], None]) -> None:
     assert lines.wrong() == {}
 
 
+@pytest.mark.cell("L", "refused", "delta")
 def test_a_delta_table_with_a_constraint(tmp_path: Path, gate: Gate) -> None:
     write_long_line(tmp_path)
     path = str(tmp_path / "out")
@@ -63,6 +64,7 @@ def test_a_delta_table_with_a_constraint(tmp_path: Path, gate: Gate) -> None:
     check_refused_and_resumed(lines, lambda: deltalake.DeltaTable(path).alter.drop_constraint("short"))
 
 
+@pytest.mark.cell("L", "refused", "upsert")
 @pytest.mark.integration
 @pytest.mark.parametrize("rule", ["check", "trigger", "column"])
 def test_a_postgres_table_with_a_rule(
@@ -94,6 +96,7 @@ def test_a_postgres_table_with_a_rule(
     assert count == sum(len(path.read_text().splitlines()) for path in (tmp_path / "in").iterdir())
 
 
+@pytest.mark.cell("L", "refused", "kafka")
 @pytest.mark.integration
 def test_a_kafka_topic_with_a_limit(
     tmp_path: Path, gate: Gate, broker: Broker, monkeypatch: pytest.MonkeyPatch
@@ -176,6 +179,7 @@ def test_a_delta_table_refuses_values_that_a_column_cannot_hold(
     assert deltalake.DeltaTable(str(tmp_path)).version() == 0
 
 
+@pytest.mark.cell("L", "refused", "iceberg")
 def test_an_iceberg_table_refuses_nulls_in_a_required_column_and_other_types(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     lake.mkdir()
@@ -220,14 +224,26 @@ def test_a_postgres_table_refuses_rows_by_its_other_tables_and_indexes(
     assert rows(postgres_server.url, f"select * from {table}") == [(1, "a")]
 
 
-def test_a_worker_that_cannot_reach_the_target_tries_nothing_and_fails_nothing() -> None:
-    opened: list[int] = []
+def test_rows_pass_untried_while_the_target_cannot_be_reached_and_are_tried_again_after_a_pause() -> None:
+    times: list[float] = []
+    now = 0.0
 
-    def unreachable() -> Any:
-        opened.append(1)
-        raise EngineStopped("no route to host")
+    class Target:
+        def try_rows(self, rows: Any) -> None:
+            raise JobFailed("does not take the rows")
 
-    trial = Trial(unreachable)
+    def opened() -> Any:
+        times.append(now)
+        if now < PAUSE:
+            raise EngineStopped("no route to host")
+        return Target()
+
+    trial = Trial(opened, clock=lambda: now)
     trial(io.BytesIO())
+    now = PAUSE - 1
     trial(io.BytesIO())
-    assert opened == [1]
+    assert times == [0.0]
+    now = PAUSE
+    with pytest.raises(JobFailed):
+        trial(io.BytesIO())
+    assert times == [0.0, PAUSE]

@@ -44,6 +44,7 @@ def lines(
     return Lines(tmp_path, gate, out, type)
 
 
+@pytest.mark.cell("G", "exact")
 def test_what_was_written_under_the_old_id_is_not_written_again(lines: Lines) -> None:
     lines.run(epochs=3)
     renamed = replace(lines, id="shown")

@@ -4,7 +4,6 @@ incomplete by `validate`. Where the rows are given up on purpose, all others are
 from __future__ import annotations
 
 import json
-import shutil
 import uuid
 from collections import Counter
 from collections.abc import Callable
@@ -34,57 +33,26 @@ from formats.native.sink import MARKERS, Stretch
 from formats.native.transactions import Transaction
 from formats.plan import Plan
 from formats.storage import MemoryStorage
-from tests.support.jobs.lines import Gate, Lines, copy_while_it_changes, make_table, write_lines
-from tests.support.postgres import Postgres, execute
+from tests.support.jobs.backups import FOLDERS, TABLES, back_up
+from tests.support.jobs.lines import Gate, Lines, make_table, write_lines
+from tests.support.postgres import Postgres
 
 FIRST, LATER = "1" * 32, "2" * 32
 """Ids of attempts."""
-SERVED = ("postgres", "upsert")
-"""Sinks that need a server."""
-FOLDERS = {"jsonl": "out", "delta": "out", "iceberg": "lake"}
-BOOKS = ("abs_epochs", "abs_writers")
 
 
 @pytest.fixture(
-    params=[pytest.param(type, marks=pytest.mark.integration) if type in SERVED else type
-            for type in (*FOLDERS, *SERVED)]
-)  # fmt: skip
+    params=[*FOLDERS, *(pytest.param(type, marks=pytest.mark.integration) for type in TABLES)]
+)
 def lines(tmp_path: Path, gate: Gate, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Lines:
     type, out = request.param, "out"
     write_lines(tmp_path, 12)
-    if type in SERVED:
+    if type in TABLES:
         server: Postgres = request.getfixturevalue("postgres_server")
         monkeypatch.setenv("LINES_DATABASE", server.url)
         out = f"restored_{type}_{uuid.uuid4().hex[:8]}"
         make_table(server.url, out, type)
     return Lines(tmp_path, gate, out, type)
-
-
-def back_up(lines: Lines) -> Callable[[], None]:
-    """Back the target up as it is now; return what puts that back."""
-    if lines.type in FOLDERS:
-        place, kept = lines.folder / FOLDERS[lines.type], lines.folder / "backup"
-        copy_while_it_changes(place, kept)
-
-        def put_back() -> None:
-            place.rename(lines.folder / f"replaced-{uuid.uuid4().hex}")  # in one step: a job may be writing there
-            shutil.copytree(kept, place)
-
-        return put_back
-    import os
-
-    url = os.environ["LINES_DATABASE"]
-    tables = (lines.out, *([f"{lines.out}_written"] if lines.type == "upsert" else []), *BOOKS)
-    execute(url, *(f"drop table if exists {name}_kept" for name in tables))
-    execute(url, *(f"create table {name}_kept as select * from {name}" for name in tables))
-
-    def load() -> None:
-        execute(  # without locks on whole tables, which a job that runs holds as well
-            url, "set session_replication_role = replica", *(f"delete from {name}" for name in tables),
-            *(f"insert into {name} select * from {name}_kept" for name in tables),
-        )  # fmt: skip
-
-    return load
 
 
 def verdict(lines: Lines) -> SinkVerdict:
@@ -101,6 +69,7 @@ def check_given_up(lines: Lines, lost: set[str], keep: int) -> None:
     assert set(lines.wrong()) == lost
 
 
+@pytest.mark.cell("C", "refused")
 @pytest.mark.parametrize("keep", [1, 3])
 def test_a_target_from_a_backup_older_than_the_kept_epochs_is_refused(lines: Lines, keep: int) -> None:
     lines.run(epochs=3, keep=keep)
@@ -121,6 +90,7 @@ def test_a_target_from_a_backup_older_than_the_kept_epochs_is_refused(lines: Lin
     check_given_up(lines, set(newer) - set(before) - kept, keep)
 
 
+@pytest.mark.cell("C", "refused")
 def test_a_target_from_a_backup_is_refused_when_no_kept_epoch_names_rows(lines: Lines) -> None:
     lines.run(epochs=3, keep=1)
     put_back, before = back_up(lines), lines.shown()
@@ -183,6 +153,7 @@ def test_a_store_from_a_backup_does_not_miss_parts_that_were_archived(
     assert gap == (Gap(marker.number if marker.attempt_id == FIRST else 0, 3, 10) if is_missed else None)
 
 
+@pytest.mark.cell("D", "stops")
 def test_a_target_that_becomes_an_older_copy_while_the_job_runs_ends_it(lines: Lines) -> None:
     """As by a failover to a replica that lags behind."""
     put_back: list[Callable[[], None]] = []
@@ -229,6 +200,7 @@ def lake(tmp_path: Path, gate: Gate) -> Lines:
     return Lines(tmp_path, gate, "out", "delta")
 
 
+@pytest.mark.cell("E", "refused", "delta")
 def test_a_delta_table_that_was_set_back_between_two_runs_is_refused(lake: Lines) -> None:
     from deltalake import DeltaTable
 
@@ -348,6 +320,7 @@ def test_a_table_from_which_its_owner_deletes_rows_is_exact(lake: Lines) -> None
     assert {line for line, n in lake.wrong().items() if not line.startswith("line 0 ")} == set()
 
 
+@pytest.mark.cell("H", "refused", "delta")
 def test_a_plan_that_was_made_while_the_job_ran_is_stale_when_that_has_gone_on(lake: Lines) -> None:
     plans: list[Plan[NativePlan]] = []
 

@@ -199,6 +199,7 @@ def test_a_restore_goes_on_without_parts_that_a_reader_took_away_as_its_hint_say
     assert list(lines.wrong().values()) == [-1] * taken
 
 
+@pytest.mark.cell("E", "refused", "jsonl")
 def test_a_sink_that_is_emptied_below_a_job_is_said_to_be(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = Outputs.reveal
 

@@ -35,6 +35,7 @@ def by_id(lines: Lines) -> Counter[str]:
     return Counter({row["id"]: row["line"] for row in lines.printed()}.values())
 
 
+@pytest.mark.cell("A", "at least once", "stdout")
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("where", ["staged", "manifest", "reveal", "printed", "marked"])
 def test_killed_at_any_step_a_row_is_there_once_by_its_id(lines: Lines, where: str) -> None:
@@ -58,6 +59,7 @@ def test_nothing_is_printed_before_the_manifest(lines: Lines) -> None:
     assert not {finding.code for finding in report.findings} & {Code.SINK_PART_PENDING, Code.UNREFERENCED_FILE}
 
 
+@pytest.mark.cell("J", "refused", "stdout")
 def test_going_back_behind_what_is_printed_is_refused_and_then_a_choice(lines: Lines) -> None:
     lines.run(epochs=3)
     first = lines.complete()[0]

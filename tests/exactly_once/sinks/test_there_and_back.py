@@ -66,6 +66,7 @@ def places(
     return first, second
 
 
+@pytest.mark.cell("F", "exact")
 @pytest.mark.sample(6)
 @pytest.mark.parametrize("keep", [1, 10])
 def test_a_sink_that_gets_another_target_and_then_the_first_again_has_each_row_in_one_of_them(
@@ -93,6 +94,7 @@ def test_a_target_that_was_moved_is_gone_on_with(tmp_path: Path, gate: Gate) -> 
     assert after.wrong() == {}
 
 
+@pytest.mark.cell("I", "exact", "jsonl", "postgres", "upsert", "delta", "iceberg", "kafka")
 def test_an_older_copy_of_the_store_that_takes_over_writes_nothing_of_its_own_again(lines: Lines) -> None:
     """The marks of its epochs have been replaced by those of newer ones when it comes back."""
     if lines.type == "stdout":

@@ -17,6 +17,7 @@ def typed(lines: Lines, request: pytest.FixtureRequest) -> Lines:
     return lines
 
 
+@pytest.mark.cell("A", "exact", "jsonl")
 @pytest.mark.parametrize("where", ["manifest", "reveal"])
 def test_killed_around_a_manifest_it_goes_on(typed: Lines, where: str) -> None:
     killed(typed, where, 3)
@@ -25,6 +26,7 @@ def test_killed_around_a_manifest_it_goes_on(typed: Lines, where: str) -> None:
     assert {Path(name).suffix for name in typed.sink.visible()} == {f".{typed.type}"}
 
 
+@pytest.mark.cell("J", "exact", "jsonl")
 def test_going_back_sets_aside_and_forth_brings_in(typed: Lines) -> None:
     typed.run()
     complete = typed.complete()

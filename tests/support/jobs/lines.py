@@ -312,12 +312,15 @@ def restore_to(
 
 
 def in_a_process(
-    lines: Lines, where: str, n: int, number: int, *, from_epoch: str = "", store: str = "a"
+    lines: Lines, where: str, n: int, number: int, *, from_epoch: str = "", store: str = "a", keep: int | None = None,
+    accept_missing: bool = False,
 ) -> subprocess.Popen[str]:
     """The job on a store in a process that sends itself a signal; see `main`."""
     job = "tests.support.jobs.lines"
     command = [sys.executable, "-m", job, str(lines.folder), store, from_epoch, where, str(n), str(number)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "LINES_OUT": lines.out, "LINES_TYPE": lines.type}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "LINES_OUT": lines.out, "LINES_TYPE": lines.type,
+                   "LINES_TASKS": str(lines.tasks), "LINES_KEEP": str(keep or ""),
+                   "LINES_ACCEPT": "1" if accept_missing else ""}  # fmt: skip
     environment |= {"LINES_ALSO": lines.also} if lines.also is not None else {}
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
 
@@ -480,8 +483,13 @@ def main() -> None:
     gate = Gate()
     gate.install(setattr)
     claims.SECONDS = float(os.environ.get("CLAIM_SECONDS", claims.SECONDS))
-    lines = Lines(Path(folder), gate, os.environ["LINES_OUT"], os.environ["LINES_TYPE"], os.environ.get("LINES_ALSO"))
-    lines.run(store, from_epoch=int(from_epoch) if from_epoch else None)
+    lines = Lines(Path(folder), gate, os.environ["LINES_OUT"], os.environ["LINES_TYPE"], os.environ.get("LINES_ALSO"),
+                  tasks=int(os.environ["LINES_TASKS"]))  # fmt: skip
+    keep = os.environ["LINES_KEEP"]
+    lines.run(
+        store, from_epoch=int(from_epoch) if from_epoch else None, keep=int(keep) if keep else None,
+        accept_missing=bool(os.environ["LINES_ACCEPT"]),
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
-"""A proxy of HTTP/1.1 on loopback between a client and an object store: it counts, delays, and loses replies."""
+"""A proxy of HTTP/1.1 on loopback between a client and an object store: it counts, delays and loses replies, answers
+with errors, and lists late."""
 
 from __future__ import annotations
 
 import contextlib
+import enum
 import http.client
 import re
 import threading
@@ -13,29 +15,45 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 _OF_ONE_CONNECTION = {"connection", "keep-alive", "transfer-encoding", "expect"}
 _ELSEWHERE = re.compile(r"/@(\d+)(/.*)")
+_LIST = re.compile(r"[?&](list-type=2|comp=list|prefix=|uploads)")
+
+
+class Fault(enum.Enum):
+    """What the client gets instead of a reply that is lost."""
+
+    CLOSED = "a closed connection"
+    ERROR = "the status 500"
+    SILENCE = "nothing until it gives up"
 
 
 class Proxy:
-    """One that runs.
+    """A proxy that runs.
 
     delay: seconds that each request takes longer.
-    lose_every: of the replies to puts every so manieth is lost, after the server has done what was asked; 0: none.
+    lose_every: every n-th reply to a put is lost, after the server has done what was asked; 0: none.
     loses_of: the methods that count as puts.
+    fault: what comes instead.
+    lists_late: seconds for which the reply to a list is repeated.
     down: no request comes through, and none is answered.
     strip: headers of requests that do not come through, in lower case.
     requests: by method; urls: of all of them, in their order.
+    lost: how many replies; stale: how many lists were old.
     """
 
     def __init__(self, port: int) -> None:
         self.delay = 0.0
         self.lose_every = 0
         self.loses_of = frozenset({"PUT"})
+        self.fault = Fault.CLOSED
+        self.lists_late = 0.0
+        self.stale = 0
         self.down = False
         self.strip: frozenset[str] = frozenset()
         self.requests: Counter[str] = Counter()
         self.urls: list[tuple[str, str]] = []
         self.lost = 0
         self._puts = 0
+        self._lists: dict[str, tuple[float, http.client.HTTPResponse, bytes]] = {}
         self._lock = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self, port))
         self._server.daemon_threads = True
@@ -52,6 +70,20 @@ class Proxy:
             lost = self._puts % self.lose_every == 0
             self.lost += lost
             return lost
+
+    def listed(
+        self, method: str, url: str, reply: http.client.HTTPResponse, data: bytes
+    ) -> tuple[http.client.HTTPResponse, bytes]:
+        """Return the reply to a list, which may be an older one."""
+        if method != "GET" or not self.lists_late or not _LIST.search(url):
+            return reply, data
+        with self._lock:
+            at, *old = self._lists.get(url, (-self.lists_late, reply, data))
+            if time.monotonic() - at < self.lists_late:
+                self.stale += 1
+                return old[0], old[1]
+            self._lists[url] = time.monotonic(), reply, data
+            return reply, data
 
 
 def _handler(proxy: Proxy, port: int) -> type[BaseHTTPRequestHandler]:
@@ -85,7 +117,13 @@ def _handler(proxy: Proxy, port: int) -> type[BaseHTTPRequestHandler]:
                 server.close()
             if loses:
                 self.close_connection = True
+                if proxy.fault is Fault.ERROR:
+                    self.send_error(500)
+                elif proxy.fault is Fault.SILENCE:
+                    self.connection.settimeout(60)
+                    self.connection.recv(1)
                 return
+            reply, data = proxy.listed(self.command, self.path, reply, data)
             self.send_response_only(reply.status, reply.reason)
             length = reply.headers.get("Content-Length") if self.command == "HEAD" else None
             for name, value in reply.headers.items():

@@ -1,0 +1,101 @@
+"""Random sequences of runs, kills, backups, roll-backs and exchanged targets on each kind of sink: every step is exact
+or refused. The soak tier plays them for ten minutes per sink."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.exactly_once.sinks.sequences import KILLS, Sequence
+from tests.support.jobs.backups import TABLES
+from tests.support.jobs.lines import Gate, Lines, make_table, write_lines
+from tests.support.kafka import Broker
+from tests.support.objects.fixtures import Servers, use
+from tests.support.objects.places import bucket_place
+from tests.support.postgres import Postgres
+
+EPOCHS = 30
+SERVED = ("bucket", "kafka", *TABLES)
+"""Kinds that need a server."""
+SECONDS = float(os.environ.get("SEQUENCE_SECONDS", 600))
+"""How long the soak tier plays each kind."""
+SEED = int(os.environ.get("SEQUENCE_SEED", 1))
+"""The first seed of the soak tier."""
+
+EACH = pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.integration) if kind in SERVED else kind for kind in KILLS]
+)
+
+
+@pytest.fixture
+def begin(
+    kind: str, tmp_path: Path, gate: Gate, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[int], Sequence]:
+    """A function that begins the sequence of a seed, in a folder and on targets of its own."""
+    if kind in TABLES:
+        server: Postgres = request.getfixturevalue("postgres_server")
+        monkeypatch.setenv("LINES_DATABASE", server.url)
+    if kind == "kafka":
+        broker: Broker = request.getfixturevalue("broker")
+        monkeypatch.setenv("LINES_BROKER", broker.address)
+    if kind == "bucket":
+        servers: Servers = request.getfixturevalue("servers")
+        bucket = use(servers.get("S3 by moto"), monkeypatch)
+        monkeypatch.setenv("CLAIM_SECONDS", "2")
+
+    def target(folder: Path) -> Lines:
+        name = f"seq_{uuid.uuid4().hex[:8]}"
+        if kind in TABLES:
+            make_table(server.url, name, kind)
+        if kind == "kafka":
+            broker.make(name)
+        if kind == "bucket":
+            return Lines(folder, gate, str(bucket_place(bucket).root), "jsonl")
+        return Lines(folder, gate, "-" if kind == "stdout" else name, kind)
+
+    def sequence(seed: int) -> Sequence:
+        folder = tmp_path / str(seed)
+        write_lines(folder, EPOCHS)
+        has_two = seed % 3 == 0 and kind != "stdout"
+        return Sequence(target(folder), kind, seed, (target(folder),) if has_two else ())
+
+    return sequence
+
+
+@pytest.mark.cell("O", "exact or refused", *(kind for kind in KILLS if kind != "stdout"))
+@pytest.mark.cell("O", "at least once", "stdout")
+@EACH
+@pytest.mark.parametrize("seed", [2, 3])
+def test_every_step_of_a_random_sequence_is_exact_or_refused(begin: Callable[[int], Sequence], seed: int) -> None:
+    begin(seed).play(steps=6)
+
+
+@pytest.mark.soak
+@EACH
+def test_random_sequences_of_ten_minutes_with_fifty_kills(
+    begin: Callable[[int], Sequence], kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    end = time.monotonic() + SECONDS
+    kills = refusals = validations = steps = played = 0
+    for seed in itertools.count(SEED):
+        if time.monotonic() > end:
+            break
+        sequence = begin(seed)
+        sequence.play(steps=20)
+        kills, refusals = kills + sequence.kills, refusals + sequence.refusals
+        validations, steps, played = validations + sequence.validations, steps + len(sequence.steps), played + 1
+        shutil.rmtree(tmp_path / str(seed))
+    with capsys.disabled():
+        sys.stdout.write(
+            f"\n{kind}: {played} sequences from seed {SEED} on, {steps} steps, {kills} kills, {refusals} refusals, "
+            f"{validations} validations without a finding; 0 rows lost, 0 twice\n"
+        )
+    assert kills >= min(50, SECONDS // 20)

@@ -1,0 +1,48 @@
+"""Backups of the target that the job of lines writes, and putting them back: what an operator does to a database, a
+table or a folder behind the job's back."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Callable
+
+from tests.support.jobs.lines import Lines, copy_while_it_changes
+from tests.support.postgres import execute
+
+FOLDERS = {"jsonl": "{out}", "delta": "{out}", "iceberg": "lake"}
+"""Where the targets of these types are, below the folder of the job."""
+TABLES = ("postgres", "upsert")
+MARKER_TABLES = ("abs_epochs", "abs_writers")
+
+
+def back_up(lines: Lines) -> Callable[[], None]:
+    """Back the target up as it is now; return the function that puts the backup back, as often as one likes."""
+    return _back_up_tables(lines) if lines.type in TABLES else _back_up_folder(lines)
+
+
+def _back_up_folder(lines: Lines) -> Callable[[], None]:
+    place = lines.folder / FOLDERS[lines.type].format(out=lines.out)
+    kept = lines.folder / f"backup-{uuid.uuid4().hex}"
+    copy_while_it_changes(place, kept)
+
+    def put_back() -> None:
+        place.rename(lines.folder / f"replaced-{uuid.uuid4().hex}")  # in one step: a job may be writing there
+        shutil.copytree(kept, place)
+
+    return put_back
+
+
+def _back_up_tables(lines: Lines) -> Callable[[], None]:
+    url, number = os.environ["LINES_DATABASE"], uuid.uuid4().hex[:8]
+    tables = (lines.out, *([f"{lines.out}_written"] if lines.type == "upsert" else []), *MARKER_TABLES)
+    execute(url, *(f"create table {name}_{number} as select * from {name}" for name in tables))
+
+    def put_back() -> None:
+        execute(  # without locks on whole tables, which a job that runs holds as well
+            url, "set session_replication_role = replica", *(f"delete from {name}" for name in tables),
+            *(f"insert into {name} select * from {name}_{number}" for name in tables),
+        )  # fmt: skip
+
+    return put_back
