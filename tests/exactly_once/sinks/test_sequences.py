@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from abscli.engine.sinks import outputs
+from abscli.engine.sinks.delivered import deliveries
 from tests.exactly_once.sinks.sequences import KILLS, Sequence
 from tests.support.jobs.backups import TABLES
 from tests.support.jobs.lines import Gate, Lines, make_table, write_lines
@@ -76,6 +78,37 @@ def begin(
 @pytest.mark.parametrize("seed", [2, 3])
 def test_every_step_of_a_random_sequence_is_exact_or_refused(begin: Callable[[int], Sequence], seed: int) -> None:
     begin(seed).play(steps=6)
+
+
+FAULTS: dict[str, tuple[object, str, str]] = {
+    "rows that the target lacks are not looked for": (deliveries, "find_gap", "delta"),
+    "files that the folder lacks are not looked for": (outputs, "find_gap_in_files", "jsonl"),
+    "foreign commits are not refused": (deliveries.Deliveries, "_may_leave", "delta"),
+}
+"""What is left out of the code, and a kind of sink."""
+SEARCHED = 30
+"""Sequences within which a planted fault is found; usually it is one of the first five."""
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        pytest.param(fault, kind, marks=pytest.mark.integration if kind == "delta" else pytest.mark.soak)
+        for fault, (*_, kind) in FAULTS.items()
+    ],
+)
+def test_a_planted_fault_is_found(
+    begin: Callable[[int], Sequence], fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, name, _ = FAULTS[fault]
+    monkeypatch.setattr(owner, name, lambda *arguments: None)
+
+    def play_all() -> None:
+        for seed in range(SEARCHED):
+            begin(seed).play(steps=20)
+
+    with pytest.raises(AssertionError, match=r"rows are (lost|there twice)"):
+        play_all()
 
 
 @pytest.mark.soak
