@@ -16,13 +16,14 @@ from abscli.engine.errors import EngineStopped, JobFailed, UsageError
 from abscli.engine.postgres.database import Table
 from abscli.engine.sinks.postgres.epochs import Epochs, end
 from abscli.engine.sinks.postgres.sink import PostgresSink
+from abscli.engine.sinks.postgres.tables import Tables
 from abscli.report.findings import Code
 from abscli.stores.native.removing.garbage import carry_out, plan_removal
 from formats.errors import Damaged, StoreInUse
 from formats.native.remove import newest_attempt
 from formats.native.transactions import Transaction
 from formats.storage import LocalStorage
-from tests.support.jobs.lines import Gate, Lines, killed, write_lines
+from tests.support.jobs.lines import Gate, Lines, copy_while_it_changes, killed, write_lines
 from tests.support.postgres import Postgres, execute, rows
 
 TABLE = "shown"
@@ -140,6 +141,63 @@ def test_one_job_of_a_name_writes_a_table_at_a_time(lines: Lines, postgres_serve
         other.execute("select pg_advisory_lock(hashtextextended('abs:copied:shown', 0))")
         with pytest.raises(StoreInUse, match="sink out is in use"):
             lines.run()
+
+
+def test_a_driver_that_has_lost_its_table_commits_nothing(lines: Lines, postgres_server: Postgres) -> None:
+    """Its connection has ended, and another job of the same name has locked the table since."""
+    url, before = postgres_server.url, list[int]()
+    with psycopg.connect(url) as other:
+
+        def lose_table(epochs: int) -> None:
+            if epochs == 2:
+                execute(url, "select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory'")
+                other.execute("select pg_advisory_lock(hashtextextended('abs:copied:shown', 0))")
+                before.append(lines.shown().total())
+
+        with pytest.raises(EngineStopped, match="was taken over by another job"):
+            lines.run(at=lose_table)
+    assert [lines.shown().total()] == before
+    lines.resume()
+    assert lines.wrong() == {}
+
+
+def test_rows_that_an_epoch_of_another_branch_names_stay_prepared(lines: Lines, postgres_server: Postgres) -> None:
+    killed(lines, "reveal", 3)
+    *_, parent, newest = lines.complete()
+    named = {file.prepared for part in lines.store().parts(newest) for file in part.sink}
+    pending = named & set(waiting(postgres_server.url))
+    assert pending
+    lines.run(from_epoch=parent, epochs=1)
+    assert pending <= set(waiting(postgres_server.url))
+    lines.run(from_epoch=newest, take_ownership=True)
+    assert set(lines.wrong().values()) == {1}  # both branches have committed some rows
+
+
+def test_rows_that_a_store_prepared_after_it_was_copied_stay_prepared(
+    lines: Lines, postgres_server: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy does not know which later epochs of the original store are complete."""
+    plain, reveals = Tables.reveal, list[Any]()
+
+    def reveal(tables: Tables, parts: Any) -> None:
+        if any(part.sink for part in parts):
+            reveals.append(parts)
+        if len(reveals) == 2:
+            copy_while_it_changes(lines.folder / "a", lines.folder / "b")
+        if len(reveals) == 5:
+            raise EngineStopped("the driver was killed")
+        plain(tables, parts)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Tables, "reveal", reveal)
+        with pytest.raises(EngineStopped, match="the driver was killed"):
+            lines.run()
+    pending = set(waiting(postgres_server.url))
+    assert pending >= {file.prepared for part in reveals[-1] for file in part.sink}
+    lines.resume("b", epochs=1, take_ownership=True)
+    assert pending <= set(waiting(postgres_server.url))
+    lines.resume("a", take_ownership=True)
+    assert set(lines.wrong().values()) == {1}  # the copy and the original have committed some rows
 
 
 @pytest.mark.cell("L", "refused", "postgres")
@@ -273,17 +331,32 @@ def test_a_transaction_that_is_prepared_already_is_not_prepared_again(
     operator = lines.graph.operator("out")
     Table.of(operator).ask(Epochs(Table.of(operator), "copied").create)
     sink = PostgresSink(operator, 0, "a" * 32, job="copied")
-    tries = []
-    plain = PostgresSink._prepare
+    plain, when = PostgresSink._prepare, "select gid, prepared from pg_prepared_xacts"
+    tries: list[list[tuple[Any, ...]]] = []
 
     def prepare(self: PostgresSink, *arguments: Any) -> None:
-        tries.append(arguments)
         plain(self, *arguments)
+        tries.append(rows(postgres_server.url, when))
         if len(tries) == 1:
             raise psycopg.OperationalError("the connection is lost")
 
     monkeypatch.setattr(PostgresSink, "_prepare", prepare)
     sink.write(pa.RecordBatch.from_pylist([{"line": "one"}]))
     (part,) = sink.cut(1)()
-    assert len(tries) == 2
+    first, second = tries
+    assert first == second  # also the time at which it was prepared
     assert waiting(postgres_server.url) == [part.prepared]
+
+
+def test_markers_of_kept_epochs_and_the_newest_older_marker_of_each_task_stay(
+    lines: Lines, postgres_server: Postgres
+) -> None:
+    table = Table.of(lines.graph.operator("out"))
+    epochs = Epochs(table, "copied")
+    table.ask(epochs.create)
+    for task, epoch in [(0, 1), (0, 2), (0, 3), (0, 4), (0, 5), (1, 1), (1, 2)]:
+        part = Transaction("a" * 32, epoch, task, "out")
+        table.ask(lambda connection, part=part: epochs.note(connection, part, 1, "0" * 64))  # type: ignore[misc]
+    table.ask(lambda connection: epochs.forget_below(connection, 4))
+    left = {(part.task, part.epoch) for part in table.ask(epochs.shown)}
+    assert left == {(0, 3), (0, 4), (0, 5), (1, 2)}
