@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from abscli.engine.errors import EngineStopped, JobFailed, UsageError
+from abscli.engine.sinks.delivered.deliveries import Deliveries
 from abscli.engine.sinks.staged.delta import DeltaSink
 from abscli.report.findings import Code
 from formats.ids import EpochId
@@ -87,6 +89,32 @@ def test_going_back_behind_what_is_committed_is_refused_and_then_a_choice(lines:
         lines.run(from_epoch=first)
     lines.run(from_epoch=first, epochs=1, take_ownership=True)
     lines.resume()  # what was accepted once is not asked again
+    assert set(lines.wrong().values()) == {1}
+
+
+@pytest.mark.parametrize("take_ownership", [False, True])
+def test_a_commit_that_comes_between_the_check_of_a_table_and_its_claim_is_a_foreign_commit(
+    lines: Lines, monkeypatch: pytest.MonkeyPatch, take_ownership: bool
+) -> None:
+    """The job on the original store writes until the job on a copy of the store claims the table."""
+    lines.run(epochs=1)
+    shutil.copytree(lines.folder / "a", lines.folder / "b")
+    plain, path = Deliveries.take, lines.folder / "out"
+
+    def take(*arguments: Any) -> None:
+        monkeypatch.setattr(Deliveries, "take", plain)
+        before = commits(path)
+        lines.resume("a", epochs=2)
+        assert len(commits(path)) > len(before)
+        plain(*arguments)
+
+    monkeypatch.setattr(Deliveries, "take", take)
+    if not take_ownership:
+        with pytest.raises(UsageError, match="not part of the history being resumed"):
+            lines.resume("b")
+        return
+    lines.resume("b", epochs=1, take_ownership=True)
+    lines.resume("b")  # what was accepted once is not asked again
     assert set(lines.wrong().values()) == {1}
 
 

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import signal
 import uuid
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from abscli.engine.errors import UsageError
+from abscli.engine.sinks.delivered.deliveries import Deliveries
 from abscli.report.findings import Code
 from formats.job.changes import Changes, Move
-from tests.support.jobs.lines import Gate, Lines, killed, make_table, write_lines
+from formats.native import layout
+from tests.support.jobs.lines import (
+    Gate,
+    Lines,
+    in_a_process,
+    killed,
+    make_table,
+    wait_until_stopped,
+    write_lines,
+)
 from tests.support.kafka import Broker
 from tests.support.postgres import Postgres
 
@@ -66,6 +78,36 @@ def test_what_a_kill_left_to_be_written_is_written_once(lines: Lines) -> None:
         return
     rows = {row["id"]: row["line"] for row in lines.printed()}  # what was printed twice has one id
     assert len(set(rows.values())) == len(rows)
+
+
+@pytest.mark.parametrize("lines", ["delta", pytest.param("iceberg", marks=pytest.mark.integration)], indirect=True)
+def test_rows_that_the_driver_with_the_old_id_commits_late_are_in_the_table_once(
+    lines: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That driver was stopped right before its commit and has lost the lock of the store. It continues after the driver
+    with the new id has examined the table, and before the table is claimed."""
+    stale = in_a_process(lines, "writing", 2, signal.SIGSTOP)
+    plain, errors = Deliveries.take, list[str]()
+
+    def take(*arguments: Any) -> None:
+        monkeypatch.setattr(Deliveries, "take", plain)
+        before = lines.shown().total()
+        stale.send_signal(signal.SIGCONT)
+        errors.append(stale.communicate(timeout=300)[1])
+        assert lines.shown().total() > before
+        plain(*arguments)
+
+    try:
+        wait_until_stopped(stale)
+        lock = lines.folder / "a" / layout.LOCK
+        lock.rename(lock.with_name("lock-of-old"))
+        monkeypatch.setattr(Deliveries, "take", take)
+        replace(lines, id="shown").resume(changes=RENAMED)
+    finally:
+        stale.kill()
+        stale.wait()
+    assert "took the store over" in errors[0]
+    assert lines.wrong() == {}
 
 
 def test_going_back_behind_what_the_old_id_has_written_is_refused(lines: Lines) -> None:

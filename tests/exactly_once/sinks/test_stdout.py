@@ -70,10 +70,25 @@ def test_going_back_behind_what_is_printed_is_refused_and_then_a_choice(lines: L
     assert set(lines.wrong().values()) == {1}
 
 
-def test_a_reader_that_has_left_stops_the_job_and_the_rows_wait(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
-    def closed(data: bytes) -> None:
-        raise BrokenPipeError(32, "Broken pipe")
+def closed(data: bytes) -> None:
+    """Fail as a write to a pipe whose reader has left."""
+    raise BrokenPipeError(32, "Broken pipe")
 
+
+def test_an_attempt_that_took_ownership_and_printed_nothing_is_resumed_without_the_option(
+    lines: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines.run(epochs=3)
+    first = lines.complete()[0]
+    with monkeypatch.context() as patch:
+        patch.setattr(Lines, "note_printed", lambda self, data: closed(data))
+        with pytest.raises(EngineStopped, match="cannot be written to stdout"):
+            lines.run(from_epoch=first, take_ownership=True)
+    lines.resume()
+    assert set(lines.wrong().values()) == {1}  # printed by both attempts: the rows after the first epoch
+
+
+def test_a_reader_that_has_left_stops_the_job_and_the_rows_wait(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Lines, "note_printed", lambda self, data: closed(data))
     with pytest.raises(EngineStopped, match="cannot be written to stdout: Broken pipe"):
         lines.run()
