@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from abscli.engine import attempt
 from abscli.engine.errors import EngineStopped
 from abscli.engine.journal import Journal
 from abscli.engine.sinks.outputs import Outputs
+from formats.errors import StoreInUse
 from formats.native import layout
 from formats.native.sink import CLAIMS
 from tests.support.jobs.lines import Lines, in_a_process, topology, wait_until_stopped
@@ -71,6 +73,29 @@ def test_an_attempt_that_is_overtaken_while_it_claims_a_sink_moves_nothing_in_it
     with pytest.raises(EngineStopped, match="taken over"):
         lines.resume()
     assert {path: path.stat().st_ino for path in (lines.folder / "out").rglob("part-*")} == parts[0]
+    lines.resume()
+    assert lines.wrong() == {}
+
+
+def test_an_attempt_is_refused_if_another_attempt_completes_an_epoch_after_its_lookup(
+    lines: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other attempt has lost its locks and still runs. The new attempt resumes from an older epoch."""
+    lines.run(epochs=2)
+    plain = attempt.look
+
+    def look(*arguments: Any) -> attempt.Parent:
+        monkeypatch.setattr(attempt, "look", plain)
+        found = plain(*arguments)
+        for lock in (lines.folder / "a" / layout.LOCK, lines.folder / "out" / CLAIMS / "lock"):
+            lock.unlink()
+        lines.resume(epochs=1)
+        return found
+
+    monkeypatch.setattr(attempt, "look", look)
+    with pytest.raises(StoreInUse, match="another process is at work here"):
+        lines.resume()
+    assert [facts.attempt for facts in lines.store().attempts()] == [1, 2]
     lines.resume()
     assert lines.wrong() == {}
 
