@@ -17,7 +17,10 @@ import pytest
 
 from abscli.engine.errors import EngineStopped, UsageError
 from abscli.engine.sinks.bucket_moves import BucketMoves
+from abscli.engine.sinks.examined import Examined
 from abscli.engine.sinks.outputs import Outputs
+from abscli.engine.sinks.settling import settle_bucket
+from abscli.planner.settlement import Wanted
 from abscli.report.findings import Code
 from abscli.stores.native.removing.garbage import carry_out, plan_removal
 from abscli.stores.native.repairing.repair_plan import plan_repair
@@ -422,6 +425,21 @@ def test_what_it_takes_away_too_late_is_shown_under_another_name(sink: Sink, mon
     lose_at(monkeypatch, ObjectStorage, "delete_all", overtaken)
     sink.moves(lost).set_aside(sink.bucket.shown())
     assert sink.names() == {object_name(part, 3)}
+
+
+def test_a_part_that_an_older_claim_may_still_remove_gets_another_name(sink: Sink) -> None:
+    """The owner of the older claim rolls back past the part. It was stopped before it removed the part."""
+    kept, doubtful = PartId(IDS[0], part_name(0, 4)), PartId(IDS[0], part_name(0, 5))
+    first = sink.claim(1, Stretch(IDS[0], 1, None))
+    files = {part: sink.upload(part) for part in (kept, doubtful)}
+    sink.moves(first).complete(files.items())
+    before = sink.claim(2, Stretch(IDS[1], 7, None), Stretch(IDS[0], 1, 4))
+    line = Stretch(IDS[0], 1, 5)
+    claim = sink.claim(3, Stretch("c" * 32, 9, None), line)
+    wanted = Wanted([line], files, 0, files, IDS)
+    found = Examined("out", sink.bucket, before, before.line, wanted, None, None, None)
+    settle_bucket(found, sink.bucket, claim, sink.moves(claim))
+    assert sink.names() == {object_name(kept), object_name(doubtful, 3)}
 
 
 def test_what_it_shows_again_too_late_is_not_shown_twice(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
