@@ -10,9 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from abscli.engine.channels.inbox import Inbox
+from abscli.engine.channels.wire import Frame
 from abscli.engine.local import room
 from abscli.engine.local.arrivals import Arrivals, OtherFrame
+from abscli.engine.local.hearing import Hearing
+from abscli.engine.local.ledger import Ledger
 from formats.ids import ChannelId, TaskId
+from tests.support.jobs.kills import fan
 
 
 @given(st.lists(st.tuples(st.integers(1, 40), st.booleans()), max_size=60))
@@ -90,3 +95,23 @@ def test_what_a_complete_epoch_holds_does_not_come_again() -> None:
     assert not came.barrier(4, None)
     with pytest.raises(OtherFrame):
         came.records(11, 21, memoryview(b"too"))
+
+
+def test_no_frame_is_accepted_after_a_frame_that_differs() -> None:
+    """Otherwise a barrier would follow other records than those that were counted."""
+    no_schedules, differing = bytes(4), list[str]()
+    ledger, inbox = Ledger(fan(), 2, 1, 1 << 20), Inbox(CHANNEL, back=False)
+    ledger.receives_from(inbox, 3)
+    hearing = Hearing(ledger, inbox, differing.append)
+
+    def accepted(kind: Frame, number: int, frame: bytes) -> memoryview | None:
+        return hearing.take(kind, number, memoryview(frame + no_schedules))
+
+    assert accepted(Frame.RECORDS, 1, b"one") == b"one"
+    inbox.next_record = 11
+    hearing.ends(11)
+    assert accepted(Frame.RECORDS, 1, b"other") is None
+    assert accepted(Frame.BARRIER, 4, b"") is None
+    assert accepted(Frame.RECORDS, 11, b"two") is None
+    (message,) = differing
+    assert "the frame with record 1 had the digest" in message

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from abscli.engine.channels import peers
 from abscli.engine.coordinator import Progress
 from abscli.engine.errors import UsageError
 from abscli.engine.generations.rescaling import Rescale, publish
@@ -15,7 +16,7 @@ from abscli.engine.job import run_job
 from abscli.engine.local import repeating, room
 from abscli.engine.local.places import Places
 from abscli.engine.losses.decisions import alone, by_operator, texts
-from abscli.engine.telemetry.news import FramesLetGo, Recovering
+from abscli.engine.telemetry.news import FramesLetGo, Recovered, Recovering
 from abscli.sim.traces import check_traces
 from formats.ids import ChannelId, TaskId
 from formats.job.expand import task_ids
@@ -35,6 +36,7 @@ from tests.support.jobs.kills import (
     fan,
     in_event_time,
     pipelines,
+    spread,
     write_rows,
 )
 from tests.support.jobs.small import (
@@ -357,6 +359,25 @@ def test_what_does_not_come_again_is_not_waited_for(tmp_path: Path, monkeypatch:
     options = inline(tmp_path, interval=1.0, **local)
     assert run_job(reach(), str(tmp_path / STORE), options, progress, kills.meet, on_news=kills.news).finished
     assert set(output_pairs(tmp_path)) == pairs
+
+
+def test_a_task_that_replays_its_steps_never_makes_a_sender_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step takes the rows of several frames. A sender that waits would send only the first of them."""
+    counts, topology, bound = write_rows(tmp_path), spread("crossing", 2, 2), peers.CHANNEL_BYTES
+    kills = Kills([(after(2, open_epoch=True), [0])], tmp_path)
+
+    def news(event: Any) -> None:
+        if isinstance(event, Recovering | Recovered):
+            monkeypatch.setattr(peers, "CHANNEL_BYTES", 1 if isinstance(event, Recovering) else bound)
+        kills.news(event)
+
+    options = inline(tmp_path, **local)
+    assert run_job(topology, str(tmp_path / STORE), options, kills.progress, kills.meet, on_news=news).finished
+    (recovery,) = kills.recoveries
+    check_alone(recovery, topology, 0)
+    check_counted(tmp_path, counts)
 
 
 # -- what is refused ------------------------------------------------------------------------------------------

@@ -9,10 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from abscli.engine.channels.messages import Status
+from abscli.engine.coordinator import Progress
 from abscli.engine.job import run_job
 from abscli.engine.losses.decisions import texts
 from abscli.engine.telemetry.news import Recovered
-from formats.job.model import Kind, Topology
+from abscli.protocol.events import TimedOut
+from formats.job.model import Edge, Kind, Partition, Topology
 from tests.engine.recovering.alone import check_alone, local, planned, planned_reasons, widened
 from tests.engine.recovering.test_live import STORE, store, survive
 from tests.support.jobs.kills import Kills, after, check_counted, check_rows, fan, pipelines, write_rows
@@ -93,6 +96,38 @@ def test_what_was_put_out_to_lost_tasks_alone_may_be_something_else_now(tmp_path
         check_alone(recovery, topology, 1)
     assert planned(tmp_path, 1) == texts(kills.recoveries[0].subtasks)
     check_rows(tmp_path, counts)
+
+
+def test_a_task_that_rolled_back_replays_the_steps_that_it_took_afterwards(tmp_path: Path) -> None:
+    """All workers fail: `counts` rolls back with `same` and takes other steps. Then one worker fails alone, before the
+    next epoch is complete."""
+    counts = write_rows(tmp_path)
+    topology = marked(marked(fan(), "same"), "out", parallelism=1)
+    edges = (*topology.edges[:2], Edge("counts", "out", Partition.REBALANCE))
+    topology = msgspec.structs.replace(topology, edges=edges)
+    kills = Kills([(after(2, open_epoch=True), [0, 1])], tmp_path, enough=2)
+    heard: list[Status] = []
+
+    def progress(state: Progress) -> None:
+        kills.progress(state)
+        if len(kills.recoveries) != 1 or len(kills.pids) != 2:
+            return
+        assert kills._service is not None
+        for epoch in state.open_epochs:
+            kills._service._do(TimedOut(epoch))
+        heard.append(state.by_worker[0])
+        if heard[-1].records > heard[0].records:
+            kills.kill(1)
+
+    options = inline(tmp_path, **local)
+    assert run_job(topology, str(tmp_path / STORE), options, progress, kills.meet, on_news=kills.news).finished
+    first, second = kills.recoveries
+    assert first.untouched == 0
+    assert first.again is not None
+    check_alone(second, topology, 1)
+    assert second.again is not None
+    assert second.again.steps
+    check_counted(tmp_path, counts)
 
 
 def test_of_what_was_put_out_to_lost_tasks_alone_nothing_is_compared(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from formats.ids import TaskId
 from formats.job.expand import task_ids
 from formats.job.model import Topology
 from formats.native.sink import epoch_of_part
-from tests.support.jobs.kills import fan, in_event_time, write_rows
+from tests.support.jobs.kills import fan, in_event_time, spread, write_rows
 from tests.support.jobs.recording import Recording, digests
 from tests.support.jobs.small import countdown, inline, reach, write_countdown, write_graph
 
@@ -72,6 +72,17 @@ def test_so_it_does_where_most_of_its_state_is_on_disk(
     topology = JOBS[job](tmp_path)
     recording = Recording(tmp_path)
     recording.run(topology, inline(tmp_path, keep=None, interval=0.05, state_memory=10_000), monkeypatch)
+    check_alone(recording, topology)
+
+
+@pytest.mark.parametrize("policy", ["aligned", "at-least-once"])
+def test_a_replay_repeats_aborts_of_later_epochs_that_came_before_the_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str
+) -> None:
+    """Several epochs are open at once. The copy of one epoch does not contain that the next epoch was aborted."""
+    write_rows(tmp_path)
+    topology, recording = spread("crossing", 2, 2), Recording(tmp_path)
+    recording.run(topology, inline(tmp_path, policy=policy, keep=None, interval=0.01, max_concurrent=4), monkeypatch)
     check_alone(recording, topology)
 
 
