@@ -187,11 +187,8 @@ class RunningTask:
             self._cut_by(BarrierArrived(channel, item.epoch, item.watermark), step)
             return
         count = item.rows.num_rows
-        if self._steps is not None:
-            # What is dropped as known does not come again when this step is taken again.
-            fresh = min(count, item.first - 1 + count - self.machine.received[channel])
-            if fresh > 0:
-                self._note(StepKind.RECORDS, self._numbers[channel], fresh)
+        # If steps are noted, none of these records is known: the queue has dropped records that came before.
+        self._note(StepKind.RECORDS, self._numbers[channel], count)
         self.on(RecordsArrived(channel, item.first, count, item))
 
     def _note(self, kind: StepKind, channel: int = 0, number: int = 0) -> None:
