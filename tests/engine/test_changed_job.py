@@ -5,20 +5,29 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from abscli.engine import journal
 from abscli.engine.errors import UsageError
 from abscli.engine.generations import generation
+from abscli.engine.generations.change import change_since
+from abscli.engine.generations.generation import opening
 from abscli.engine.job import Outcome, rehearse, run_job
 from abscli.engine.sinks.outputs import Outputs
 from abscli.engine.telemetry.news import Changed, NewGeneration, News, OtherCode
+from abscli.planner.repeats import may_repeat
 from abscli.stores.native.check import check
 from abscli.stores.native.plan import newest_whole
 from formats.errors import NoRecovery, OtherJob
+from formats.ids import TaskId
 from formats.job.file import BadFile, parse_job
+from formats.job.model import Topology
+from formats.native.counters import Channels, by_operator
+from formats.native.facts import PartFacts
 from formats.native.sink import SinkFolder
 from formats.native.store import NativeStore
 from formats.storage import LocalStorage
@@ -305,6 +314,30 @@ def test_channel_state_follows_its_edge(job: Job, policy: str) -> None:
     if policy == "unaligned":
         assert last_counts(job.folder) == job.counts
     job.sound()
+
+
+def test_records_that_will_repeat_are_still_known_in_a_new_generation(job: Job) -> None:
+    """Under at-least-once, the copy of `counts/1` has three records that their sender sent after its own copy."""
+    job.run(AS_IT_WAS, epochs=2, policy="at-least-once")
+    epoch = newest_whole(job.store)[0].facts.epoch
+    (job.folder / "job.yaml").write_text(RENAMED.replace("split", "words"))
+    new = parse_job(job.folder / "job.yaml")
+    change = change_since(job.store, epoch, new.topology, new.changes)
+    parts = []
+    for part in job.store.parts(epoch):
+        if part.task == TaskId("counts", 1):
+            first, *others = part.received["words"]
+            part = msgspec.structs.replace(part, received={"words": (first + 3, *others)})
+        parts.append(part)
+
+    def repeats(topology: Topology, parts: Sequence[PartFacts]) -> dict[str, int]:
+        found = may_repeat("at-least-once", Channels(topology, by_operator(topology, parts)))
+        return {str(repeat.channel): repeat.records for repeat in found or ()}
+
+    before = repeats(job.store.topology(epoch), parts)
+    after = repeats(new.topology, opening(change, new.topology, parts, "at-least-once").parts)
+    assert before["words/0->counts/1"] >= 3
+    assert after == {name.replace("counts", "tally").replace("lines", "rows"): n for name, n in before.items()}
 
 
 RING = """
