@@ -72,8 +72,9 @@ def claimed(storage: Storage) -> Iterator[None]:
         storage.put(_path(number), msgspec.json.encode(own))
     except FileExistsError:
         raise StoreInUse(
-            "in use by another process, which has just taken it", path=storage.root, hint="wait for it, or stop it with SIGTERM"
-        ) from None
+            "in use by another process, which has just taken it", path=storage.root,
+            hint="wait for it, or stop it with SIGTERM",
+        ) from None  # fmt: skip
     ended = threading.Event()
     pulse = threading.Thread(target=_beat, args=(storage, number, own, ended), daemon=True, name="abs-claim")
     try:
