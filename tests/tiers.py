@@ -88,24 +88,27 @@ def examples(full: int) -> int:
     return max(1, full // 3) if settings.get_current_profile_name() == "fast" else full
 
 
-def beyond_samples(items: Iterable[pytest.Item]) -> list[pytest.Item]:
-    """Return the cases of tests that belong to the tier above that of their test: all but as many as `sample` says.
+def above_samples(items: Iterable[pytest.Item]) -> dict[pytest.Item, Tier]:
+    """Return the cases of tests that belong to a higher tier than their test, with that tier.
 
-    Which are left out depends on their names alone, so that it is the same in each run. Cases that are in a higher tier
-    already, since they use a server, stay there.
+    As many cases as `sample` says stay in the tier of the test, twice as many belong to the next tier, and the rest to
+    the tier soak. Which are left out depends on their names alone, so that it is the same in each run. Cases that are
+    in a higher tier already, since they use a server, stay there.
     """
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("sample"):
             cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    left_out = []
+    above: dict[pytest.Item, Tier] = {}
     for of_a_test in cases.values():
         mark = of_a_test[0].get_closest_marker("sample")
         assert mark is not None
-        lowest = min(tier_of(item) for item in of_a_test)
+        lowest, number = min(tier_of(item) for item in of_a_test), mark.args[0]
         of_a_test = [item for item in of_a_test if tier_of(item) is lowest]
-        left_out += sorted(of_a_test, key=lambda item: zlib.crc32(item.name.encode()))[mark.args[0] :]
-    return left_out
+        of_a_test.sort(key=lambda item: zlib.crc32(item.name.encode()))
+        above |= dict.fromkeys(of_a_test[number : 3 * number], Tier(min(lowest + 1, Tier.SOAK)))
+        above |= dict.fromkeys(of_a_test[3 * number :], Tier.SOAK)
+    return above
 
 
 def is_selected(item: pytest.Item, own: Tier, tier: str) -> bool:
@@ -166,7 +169,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "cell(sequence, outcome, *sinks): shows a cell of the table in guarantees.md",
         "fast: stays in the first tier although its file takes minutes or it starts a JVM: `reason` says why",
         "integration: belongs to the second tier for the time that it takes",
-        "sample(number): of the cases of a test as many stay in its tier, the others belong to the tier above",
+        "sample(number): as many cases of a test stay in its tier, twice as many go to the next, the rest to soak",
         "soak: belongs to the third tier",
     ):
         config.addinivalue_line("markers", line)
@@ -191,8 +194,8 @@ def pytest_collection() -> Any:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    for item in beyond_samples(items):
-        item.stash[_OWN] = Tier(min(tier_of(item) + 1, Tier.SOAK))
+    for item, tier in above_samples(items).items():
+        item.stash[_OWN] = tier
     left_out = []
     for item in items:
         tier = tier_of(item)

@@ -319,6 +319,7 @@ def test_restore_asks_nobody_without_a_terminal(job: Path) -> None:
     assert "--yes" in done.stderr
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("damage", ["truncate", "garbage", "flip", "empty"])
 @pytest.mark.parametrize("which", ["manifest", "tasks", "state", "topology", "store"])
 def test_a_damaged_store_is_named_and_nothing_is_lost(job: Path, which: str, damage: str) -> None:

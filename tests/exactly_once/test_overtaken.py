@@ -125,6 +125,7 @@ class Interrupted:
         return call
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("other", ["a", "b"])
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("step", [1, 2, 3, 4, 19, 20, 21, 22])

@@ -89,6 +89,7 @@ def test_sigkill_of_the_driver_changes_nothing(
     assert shown(query, tmp_path / "out" / "shown") == answers[query]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.minutes
 @pytest.mark.parametrize("query", ["q4", "q5", "q7"])
 @pytest.mark.parametrize("recovery", ["subgraph", "local"])

@@ -123,16 +123,18 @@ def test_a_demonstration(number, session):
 """
 
 
-def test_a_sample_of_cases_is_of_the_tier_of_its_test_and_the_others_are_of_the_tier_above(tmp_path: Path) -> None:
+def test_samples_of_cases_stay_in_the_tier_of_their_test_and_in_the_next(tmp_path: Path) -> None:
     code, output = run(tmp_path, SAMPLED, "--tier=fast")
     few = passed(output)
     assert (code, len(few)) == (0, 2 + 1)
     assert passed(run(tmp_path, SAMPLED, "--tier=fast")[1]) == few
     code, output = run(tmp_path, SAMPLED, "--tier=integration")
-    assert code == 0
-    assert passed(output) | few > {f"test_a_number[{number}]" for number in range(9)}
-    assert len(passed(output)) == 7 + 1 + 1
-    assert len(passed(run(tmp_path, SAMPLED, "--tier=soak")[1])) == 2
+    more = passed(output)
+    assert (code, len(more)) == (0, 4 + 1 + 1)
+    code, output = run(tmp_path, SAMPLED, "--tier=soak")
+    rest = passed(output)
+    assert (code, len(rest)) == (0, 3 + 2)
+    assert few | more | rest >= {f"test_a_number[{number}]" for number in range(9)}
 
 
 def test_the_second_tier_repeats_properties_with_all_of_their_examples(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ def test_a_worker_that_is_killed_is_replaced_on_another_host(net: Hosts, tmp_pat
         job.finish()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("recovery", ["subgraph", "local"])
 def test_a_host_that_is_gone_without_a_goodbye_is_replaced(net: Hosts, tmp_path: Path, recovery: str) -> None:
     with HostJob(net, tmp_path, [["h1"], ["h2", "h3"]], recovery=recovery) as job:

@@ -39,6 +39,7 @@ def test_a_worker_that_stood_still_for_less_than_that_goes_on(net: Hosts, tmp_pa
         job.finish()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("recovery", ["subgraph", "local"])
 def test_a_host_that_comes_back_with_its_old_worker_changes_nothing(
     net: Hosts, tmp_path: Path, recovery: str

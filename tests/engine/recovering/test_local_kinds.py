@@ -69,6 +69,7 @@ def test_the_job_has_every_kind_that_runs() -> None:
             make_operator(operator("one", kind), TaskId("one", 0), "")
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("emit", EMITS)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_kind_takes_its_steps_again(tmp_path: Path, policy: str, emit: str) -> None:

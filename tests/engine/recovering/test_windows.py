@@ -84,6 +84,7 @@ def shown(folder: Path) -> Counter[tuple[str, int, int]]:
     return Counter((str(row["key"]), seconds(row), int(str(row["n"]))) for row in output_rows(folder))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("recovery", list(Scope))
 @pytest.mark.parametrize("window", WINDOWS)
 def test_every_window_comes_out_once_though_workers_are_lost(tmp_path: Path, window: str, recovery: Scope) -> None:
@@ -119,6 +120,7 @@ def stopped_in_the_middle(topology: Topology, folder: Path, **more: Any) -> int:
     return outcome.epoch
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("memory", [None, 1])
 def test_open_windows_go_on_in_more_tasks(tmp_path: Path, window: str, memory: int | None) -> None:
@@ -138,6 +140,7 @@ def test_open_windows_go_on_in_more_tasks(tmp_path: Path, window: str, memory: i
     assert [finding for epoch_report in report.epochs for finding in epoch_report.findings] == []
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("recovery", [Scope.SUBGRAPH, Scope.LOCAL])
 @pytest.mark.parametrize("window", WINDOWS)
 def test_every_window_of_a_rescaled_job_comes_out_once_though_workers_are_lost(

@@ -74,6 +74,7 @@ class Zombie:
         self._awake.set()
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("recovery", "step"),
     [*((Scope.LOCAL, step) for step in range(1, STEPS_AN_EPOCH + 1)), (Scope.SUBGRAPH, 2), (Scope.SUBGRAPH, 5),
@@ -85,6 +86,7 @@ def test_a_step_that_comes_after_the_loss_changes_nothing_that_counts(
     run_with(Zombie(step, monkeypatch), tmp_path, str(tmp_path / "store"), recovery)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("recovery", "step"), [(Scope.SUBGRAPH, 1), (Scope.SUBGRAPH, 2), (Scope.LOCAL, 1)])
 def test_nor_does_one_in_a_bucket(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s3: ObjectServer, recovery: Scope, step: int

@@ -150,6 +150,7 @@ def test_the_manifest_names_what_is_completed_after_it(
     assert lines.wrong() == {}
 
 
+@pytest.mark.sample(12)
 @pytest.mark.cell("A", "exact", "bucket")
 @pytest.mark.parametrize(
     ("lines", "where"),

@@ -49,6 +49,7 @@ def lines(tmp_path: Path, gate: Gate, topic: str) -> Lines:
 # -- a job ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(6)
 @pytest.mark.cell("A", "exact", "kafka")
 @pytest.mark.parametrize("n", [1, 3])
 @pytest.mark.parametrize("where", ["staged", "manifest", "reveal", "producing", "committing", "finished"])

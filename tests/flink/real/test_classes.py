@@ -145,7 +145,7 @@ def savepoints() -> dict[str, Path]:
     return {}
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", CHANGES)
 def test_flink_starts_with_a_changed_class_or_not_as_it_is_said(
     name: str,
