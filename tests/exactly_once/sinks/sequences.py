@@ -15,6 +15,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from abscli.api import open_store
@@ -228,7 +229,7 @@ class Sequence:
     def put_target_back(self) -> None:
         """Put a backup of the target back: refused unless the store still has all rows that it lacks."""
         put_back, older = self.random.choice(self.target_backups)
-        newest, shown = back_up(self.lines), self._shown()
+        newest = back_up(self.lines)
         self._note("put the target back")
         put_back()
         assert self._shown() == older, self._message("the backup is not what it was")
@@ -240,7 +241,7 @@ class Sequence:
             newest()
             return
         self._note("accept what is missing")
-        self.may_miss |= set(shown - older)
+        self.may_miss |= self._read() - older.keys()  # with what a kill left pending
         self.has_accepted = True  # from now on: kept epochs still name the rows
         self._resume(epochs=1, take_ownership=True)
         self._check()
@@ -318,12 +319,25 @@ class Sequence:
         verdicts = {sink.verdict for sink in report.sinks}
         assert verdicts <= expected, self._message(f"validate calls the sink {sorted(verdicts)}")
         self.validations += 1
+        if self.kind != "stdout":
+            missing = self._read() - self._shown().keys()
+            assert not missing, self._message(f"{len(missing)} rows of complete epochs are not there")
 
     def _shown(self) -> Counter[str]:
         return sum((place.shown() for place in self._places), Counter())
 
     def _due(self) -> set[str]:
         return {line for file in (self.lines.folder / "in").iterdir() for line in file.read_text().splitlines()}
+
+    def _read(self) -> set[str]:
+        """Return the lines before the positions of the newest complete epoch."""
+        store = self.lines.store(self.store)
+        read: set[str] = set()
+        for part in store.parts(self._complete()[-1]):
+            for position in part.positions or ():
+                data = (self.lines.folder / "in" / Path(position.split).name).read_bytes()
+                read.update(data[: position.offset].decode().splitlines())
+        return read
 
     def _exists(self) -> bool:
         return (self.lines.folder / self.store).exists()
