@@ -196,9 +196,9 @@ def begin(storage: Storage, request: Request, outputs: Outputs, workers: int | N
     )
     record(storage, attempt, undecided)
     outputs.take(sinks, NativeStore(storage), attempt)
-    taken_over = {sink.operator: sink.taken_over for sink in sinks if sink.taken_over is not None}
+    taken_over = {sink.operator: sink.taken_over for sink in sinks.files if sink.taken_over is not None}
     parts = parent.opening.parts if parent.opening else parent.parts
-    news = (*parent.news(attempt.first_epoch), *outputs.stays_written())
+    news = (*parent.news(attempt.first_epoch), *sinks.stays_written())
     return Start(attempt, parts, parent.repeats, taken_over, parent.opening, news)
 
 

@@ -252,12 +252,12 @@ def rehearse(topology: Topology, store_path: str, options: JobOptions) -> Rehear
     parent = look(storage, request)
     new = check_store_of(storage, topology.job)
     store = None if new else NativeStore(storage)
-    outputs.examine(store, parent.epoch, parent.origins)
+    sinks = outputs.examine(store, parent.epoch, parent.origins)
     _beginnings(parent, topology, options, lambda news: None)
     attempts = store.attempts() if store else []
     number = max((attempt.attempt for attempt in attempts), default=0) + 1
     news = (
-        *parent.news(first_epoch(store, attempts)), *outputs.stays_written(), *_later_input(parent, topology, options),
+        *parent.news(first_epoch(store, attempts)), *sinks.stays_written(), *_later_input(parent, topology, options),
     )  # fmt: skip
     return Rehearsal(new, number, parent.epoch, policy_of(request, attempts), news)
 

@@ -14,7 +14,7 @@ import pytest
 from abscli.engine import attempt
 from abscli.engine.errors import EngineStopped
 from abscli.engine.journal import Journal
-from abscli.engine.sinks.outputs import Outputs
+from abscli.engine.sinks.files import Files
 from formats.errors import StoreInUse
 from formats.native import layout
 from formats.native.sink import CLAIMS
@@ -55,11 +55,11 @@ def test_an_attempt_that_is_overtaken_while_it_claims_a_sink_moves_nothing_in_it
     """It was stopped right before it claims the sink, or right after, and has lost its locks when it goes on."""
     lines.run(epochs=3)
     name = "take" if step == "before" else "_claim"
-    plain = getattr(Outputs, name)
+    plain = getattr(Files, name)
     parts: list[dict[Path, int]] = []
 
     def late(*arguments: object) -> None:
-        monkeypatch.setattr(Outputs, name, plain)
+        monkeypatch.setattr(Files, name, plain)
         if step == "after":
             plain(*arguments)
         for lock in (lines.folder / "a" / layout.LOCK, lines.folder / "out" / CLAIMS / "lock"):
@@ -69,7 +69,7 @@ def test_an_attempt_that_is_overtaken_while_it_claims_a_sink_moves_nothing_in_it
         if step == "before":
             plain(*arguments)
 
-    monkeypatch.setattr(Outputs, name, late)
+    monkeypatch.setattr(Files, name, late)
     with pytest.raises(EngineStopped, match="taken over"):
         lines.resume()
     assert {path: path.stat().st_ino for path in (lines.folder / "out").rglob("part-*")} == parts[0]

@@ -1,97 +1,99 @@
-"""The driver's hand on the sinks of a job: who may write them, and what they show.
+"""The sinks of a job, as the driver has them: who may write them, and what is published when.
 
-Before anything is written into a sink it is locked, examined and claimed, in this order; nothing is moved before all
-sinks of the job have been examined. Parts become visible here, after the manifest that names them: not by the workers,
-of which each may be lost, or be the worker of a job that has lost its store.
+Three kinds of sinks share one life: files (`files`), tables with prepared transactions (`postgres.tables`) and targets
+to which rows are delivered from the store (`delivered.deliveries`). All of them are examined before any of them is
+changed.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from abscli.engine.errors import EngineStopped, Overtaken, UsageError
-from abscli.engine.sinks.bucket_moves import BucketMoves
+from abscli.engine.errors import EngineStopped, UsageError
 from abscli.engine.sinks.delivered.deliveries import Deliveries, DeliveryExamined
 from abscli.engine.sinks.delivered.targets import folder_of_target
 from abscli.engine.sinks.elsewhere import key_of, refused, waiting_elsewhere
-from abscli.engine.sinks.examined import Examined, sink_facts
-from abscli.engine.sinks.gaps import FilesOfSink, find_gap_in_files, lost_meanwhile, records_of, rows_missing
-from abscli.engine.sinks.moves import Moves
-from abscli.engine.sinks.places import folder_of, place_of
+from abscli.engine.sinks.examined import Examined
+from abscli.engine.sinks.files import Files
+from abscli.engine.sinks.permissions import Permissions
 from abscli.engine.sinks.postgres.tables import TableExamined, Tables
-from abscli.engine.sinks.promises import NO_PROMISES, Promises, read_promises, wanted_of
-from abscli.engine.sinks.refusals import parts_missing, way_on
-from abscli.engine.sinks.settling import bring_in, put_away_for_good, settle_bucket, show, take_away
+from abscli.engine.sinks.promises import NO_PROMISES, read_promises
 from abscli.engine.telemetry.news import StaysWritten
-from abscli.planner.lineage import by_number, lives_of, maker, stretches
-from abscli.planner.settlement import SinkFacts, settle
-from formats.disk import sync_folder
-from formats.errors import Damaged, StoreInUse
 from formats.ids import EpochId
 from formats.job.model import Operator, Topology, as_sink
 from formats.job.promises import is_staged
-from formats.native import lock
-from formats.native.facts import (
-    AttemptFacts,
-    PartFacts,
-    SinkFile,
-)
+from formats.native.facts import AttemptFacts, PartFacts
 from formats.native.marks import note_published
-from formats.native.sink import CLAIMS, Claims, PartId, SinkClaim, SinkFolder, Stretch, epoch_of_part, new_claim
-from formats.native.sink_bucket import SinkBucket, is_bucket
 from formats.native.store import NativeStore
-from formats.storage import LocalStorage, ObjectStorage, Storage, absolute, no_directory, real_place
-from formats.timestamps import now
+from formats.storage import real_place
+
+
+@dataclass(frozen=True, slots=True)
+class SinksExamined:
+    """The sinks of a job as an attempt found them."""
+
+    files: Sequence[Examined] = ()
+    tables: Sequence[TableExamined] = ()
+    deliveries: Sequence[DeliveryExamined] = ()
+
+    def stays_written(self) -> Iterator[StaysWritten]:
+        """Return what targets have that does not belong to the history and cannot be removed."""
+        for table in self.tables:
+            if table.beyond:
+                yield StaysWritten(table.operator, table.title, tuple(sorted({part.epoch for part in table.beyond})))
+        for one in self.deliveries:
+            if one.beyond:
+                epochs = tuple(sorted({epoch.number for epoch in one.beyond}))
+                yield StaysWritten(one.target.operator, one.target.title, epochs)
+
+    def covered(self, before: Mapping[str, str]) -> set[object]:
+        """Return the keys of the parts that have been looked for. before: by sink, its id in the epoch of the parts."""
+        covered: set[object] = {
+            key_of(before.get(sink.operator, sink.operator), id, file)
+            for sink in self.files
+            for id, file in sink.wanted.due.items()
+        }
+        covered.update(gid for table in self.tables for gid in table.due)
+        covered.update(path for one in self.deliveries for path in one.named)
+        return covered
 
 
 class Outputs:
     """The sinks of one attempt. `hold` them, `examine` them, `take` them, then `reveal` after every manifest.
 
-    take_ownership: also from another store that has shown something since.
-    accept_missing: also where parts that belong to the line are gone.
-    sinks_in: as of `abscli.engine.job.JobOptions`.
+    sinks_in: see `abscli.engine.job.JobOptions`.
     """
 
     def __init__(
         self, topology: Topology, directory: str, *, take_ownership: bool = False, accept_missing: bool = False,
         sinks_in: str | None = None,
     ) -> None:  # fmt: skip
-        sinks = [sink for op in topology.operators if (sink := as_sink(op)) is not None]
-        staged = [op for op in sinks if sinks_in is None and is_staged(op)]
+        self._sinks: list[Operator] = [sink for op in topology.operators if (sink := as_sink(op)) is not None]
+        staged = [op for op in self._sinks if sinks_in is None and is_staged(op)]
         in_tables = [
-            op for op in sinks if sinks_in is None and op not in staged and (op.connector or {})["type"] == "postgres"
+            op for op in self._sinks
+            if sinks_in is None and op not in staged and (op.connector or {})["type"] == "postgres"
+        ]  # fmt: skip
+        in_files = [op for op in self._sinks if op not in in_tables and op not in staged]
+        self._permissions = Permissions(take_ownership, accept_missing)
+        self._files = Files(in_files, directory, self._permissions, sinks_in)
+        self._tables = Tables(in_tables, topology.job, self._permissions)
+        self._deliveries = Deliveries(staged, topology.job, directory, self._permissions)
+        self._places = [
+            *self._files.places,
+            *((op.id, place) for op in staged if (place := folder_of_target(op, directory)) is not None),
         ]
-        self._sinks = [op for op in sinks if op not in in_tables and op not in staged]
-        self._tables = Tables(in_tables, topology.job, take_ownership=take_ownership, accept_missing=accept_missing)
-        self._deliveries = Deliveries(
-            staged, topology.job, directory, take_ownership=take_ownership, accept_missing=accept_missing
-        )
-        self._deliveries_examined: list[DeliveryExamined] = []
-        self._operators = [op.id for op in sinks]
-        self._has_staged = bool(staged)
-        self._places = [(op.id, place) for op in staged if (place := folder_of_target(op, directory)) is not None]
-        self._tables_examined: list[TableExamined] = []
-        self._has_tables = bool(in_tables)
-        self._directory = directory
         self._sinks_in = sinks_in
-        self._take_ownership = take_ownership
-        self._accept_missing = accept_missing
-        self._claims: dict[str, tuple[SinkFolder | SinkBucket, SinkClaim]] = {}
-        self._markers: dict[str, EpochId] = {}
-
-    def _folder(self, op: Operator) -> str:
-        return folder_of(op, self._directory, self._sinks_in)
 
     def check_apart(self, store: str) -> None:
-        """UsageError for a sink that lies in the store: what it shows would go with what nothing there refers to.
+        """Raise UsageError for a sink inside the store, where `gc` would remove its output.
 
         store: path or URI.
         """
         root = real_place(store)
-        for operator, place in [*((op.id, self._folder(op)) for op in self._sinks), *self._places]:
+        for operator, place in self._places:
             if f"{real_place(place)}/".startswith(f"{root}/"):
                 raise UsageError(
                     f"sink {operator}: {place} is inside the store, {store}",
@@ -100,264 +102,41 @@ class Outputs:
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
-        """Keep every other job from these sinks meanwhile; StoreInUse, naming the holder, where one has them."""
-        with contextlib.ExitStack() as stack:
-            for op in self._sinks:
-                try:
-                    stack.enter_context(lock.exclusive(self._lockable(op)))
-                except StoreInUse as error:
-                    raise StoreInUse(
-                        f"sink {op.id} is {error.message}", path=self._folder(op),
-                        hint="wait for that job, or stop it with SIGTERM; or give the sink another path",
-                    ) from None  # fmt: skip
-            stack.enter_context(self._tables.hold())
-            stack.enter_context(self._deliveries.hold())
+        """Lock the sinks against every other job. Raises StoreInUse, naming the holder."""
+        with self._files.hold(), self._tables.hold(), self._deliveries.hold():
             yield
-
-    def _lockable(self, op: Operator) -> Storage:
-        """Where a sink's lock lies."""
-        claims = f"{self._folder(op)}/{CLAIMS}"
-        if is_bucket(claims):
-            return ObjectStorage(claims)
-        if obstacle := no_directory(self._folder(op)):
-            raise UsageError(
-                f"sink {op.id}: {self._folder(op)} cannot be a directory, {obstacle}",
-                hint="move it away; or give the sink another path",
-            )
-        os.makedirs(claims, exist_ok=True)
-        return LocalStorage(claims)
-
-    # -- before anything is changed -----------------------------------------------------------------------
 
     def examine(
         self, store: NativeStore | None, parent: int, origins: Mapping[str, str] | None = None
-    ) -> list[Examined]:
-        """What has to be done for every sink, so that it shows what leads to epoch `parent`; nothing is changed.
+    ) -> SinksExamined:
+        """Compare every sink with the history that leads to epoch `parent`; nothing is changed.
 
-        store: None for one that is not there yet. origins: the ids that operators had in that epoch; None where all
-        are the same. UsageError where another store or another sink has written since, or something is visible that
-        nobody claims; Damaged where a part of the line is gone.
+        store: None if it does not exist yet.
+        origins: the ids that operators had in that epoch; None if all are the same.
+        Raises UsageError if a target has foreign commits; Damaged if rows of the history are missing.
         """
-        has_sinks = bool(self._sinks) or self._has_tables or self._has_staged or parent > 0
-        promises = read_promises(store) if store is not None and has_sinks else NO_PROMISES
-        before = {op.id: op.id for op in self._sinks} if origins is None else origins
-        self._tables_examined = self._tables.examine(promises, parent, before)
-        self._deliveries_examined = self._deliveries.examine(store, promises, parent, before)
-        examined = [self._examine(op, promises, parent, before.get(op.id)) for op in self._sinks]
-        if not self._accept_missing:
-            for sink in examined:
-                if sink.gap is not None:
-                    raise rows_missing(sink.operator, sink.folder.path, sink.gap)
-                if missing := sink.settlement().missing:
-                    raise parts_missing(sink, missing, store)
-        if store is not None and self._sinks_in is None and not self._accept_missing:
-            covered = self._covered(examined, before)
-            for one in waiting_elsewhere(store, promises, parent, covered):
+        promises = read_promises(store) if store is not None and (self._sinks or parent > 0) else NO_PROMISES
+        before = {id: id for id, _ in self._files.places} if origins is None else origins
+        tables = self._tables.examine(promises, parent, before)
+        deliveries = self._deliveries.examine(store, promises, parent, before)
+        examined = SinksExamined(self._files.examine(store, promises, parent, before), tables, deliveries)
+        if store is not None and self._sinks_in is None and not self._permissions.accept_missing:
+            for one in waiting_elsewhere(store, promises, parent, examined.covered(before)):
                 raise refused(one, parent)
         return examined
 
-    def _covered(self, examined: Sequence[Examined], before: Mapping[str, str]) -> set[object]:
-        """Keys of the parts that have been looked for."""
-        covered: set[object] = {
-            key_of(before.get(sink.operator, sink.operator), id, file)
-            for sink in examined
-            for id, file in sink.wanted.due.items()
-        }
-        covered.update(gid for table in self._tables_examined for gid in table.due)
-        covered.update(path for one in self._deliveries_examined for path in one.named)
-        return covered
-
-    def stays_written(self) -> Iterator[StaysWritten]:
-        """What targets have, as they were examined, that is not of the line and cannot be taken back."""
-        for table in self._tables_examined:
-            if table.beyond:
-                yield StaysWritten(table.operator, table.title, tuple(sorted({part.epoch for part in table.beyond})))
-        for one in self._deliveries_examined:
-            if one.beyond:
-                epochs = tuple(sorted({epoch.number for epoch in one.beyond}))
-                yield StaysWritten(one.target.operator, one.target.title, epochs)
-
-    def _examine(self, op: Operator, promises: Promises, parent: int, origin: str | None) -> Examined:
-        """origin: the sink's id in the epoch `parent`; None if it has been added since."""
-        path = self._folder(op)
-        folder = SinkBucket(path) if is_bucket(path) else SinkFolder(path)
-        claim = _newest_claim(folder)
-        lives = promises.lives
-        # What is above all numbers of the store was made after it was copied, by an attempt that it does not know.
-        showing = claim.line if claim is not None else by_number(lives, promises.highest)
-        facts = sink_facts(folder, showing, promises.named)
-        taken_over = None
-        if facts.visible:
-            if claim is None:
-                self._may_adopt(op, folder, facts)
-            elif claim.attempt_id not in {attempt.id for attempt in promises.attempts}:
-                taken_over = claim.store
-                self._may_take_ownership(op, folder, claim)
-        other_folders = {self._folder(sink) for sink in self._sinks if sink is not op}
-        lies_in = partial(self._lies_in, op=op, present=facts.parts(), other_folders=other_folders)
-        if origin is None:
-            self._may_follow(op, folder, facts, promises, parent)
-        id = op.id if origin is None else origin
-        wanted = wanted_of(promises, id, lies_in, parent)
-        records = records_of(promises, parent, id, lambda target: place_of(self._directory, target) == path)
-        settlement = settle(facts, wanted)
-        pending = {*settlement.reveal, *settlement.back} - {part.id for part in settlement.missing}
-        files = FilesOfSink(folder.markers(), showing, facts.parts(), pending)
-        gap = find_gap_in_files(promises, parent, id, records, files)
-        if gap is not None and settlement.missing and records[min(records)].previous <= gap.above:
-            gap = None  # kept manifests name all of these rows: which parts are missing says more
-        committed = None
-        if parent in records and (attempt_id := maker(wanted.line, records[parent].epoch)) is not None:
-            committed = EpochId(attempt_id, records[parent].epoch)
-        return Examined(op.id, folder, claim, showing, wanted, taken_over, gap, committed)
-
-    def _lies_in(self, part: PartId, file: SinkFile, *, op: Operator, present: Collection[PartId],
-                 other_folders: Collection[str]) -> bool:  # fmt: skip
-        """Whether a part of the sink is to be looked for where the job file has it now: it was made there; or it is
-        there, since the folder was moved, or is spelt in another way."""
-        if file.staged is not None or file.prepared is not None:
-            return False  # of a time when the sink was of another type
-        made_in = place_of(self._directory, file.directory)
-        return made_in == self._folder(op) or (part in present and made_in not in other_folders)
-
-    def _may_take_ownership(self, op: Operator, folder: Claims, claim: SinkClaim) -> None:
-        if not self._take_ownership:
-            raise UsageError(
-                f"sink {op.id}: {folder.path} contains output that attempt {claim.attempt} on the store "
-                f"{claim.store} has written since",
-                hint="resume with that store; or give the sink another path; or move aside the output that this "
-                "store did not write, with --take-ownership",
-            )
-
-    def _may_follow(
-        self, op: Operator, folder: Claims, facts: SinkFacts, promises: Promises, parent: int
-    ) -> None:
-        """A sink that is new does not write where another one of the job has shown something, which it would set
-        aside."""
-        epoch = parent
-        while epoch in promises.parts and not self._take_ownership:
-            for operator, parts in promises.parts[epoch].items():
-                for id in parts:
-                    if id in facts.visible and self._made_here(op, parts[id]):
-                        raise UsageError(
-                            f"sink {op.id}: {folder.path} contains the output of sink {operator} of this job",
-                            hint=way_on(operator, op.id),
-                        )
-            epoch = promises.parents[epoch]
-
-    def _made_here(self, op: Operator, file: SinkFile) -> bool:
-        is_file = file.staged is None and file.prepared is None
-        return is_file and place_of(self._directory, file.directory) == self._folder(op)
-
-    def _may_adopt(self, op: Operator, folder: Claims, facts: SinkFacts) -> None:
-        if not self._take_ownership:
-            first = min(part.name for part in facts.visible)
-            raise UsageError(
-                f"sink {op.id}: {folder.path} already holds {first}, which this store did not write",
-                hint="move the output away; or give the sink another path; or move it aside with --take-ownership",
-            )
-
-    # -- what changes them --------------------------------------------------------------------------------
-
-    def take(self, examined: Sequence[Examined], store: NativeStore, attempt: AttemptFacts) -> None:
+    def take(self, examined: SinksExamined, store: NativeStore, attempt: AttemptFacts) -> None:
         """Claim every sink for the attempt, and make it show exactly what belongs to the attempt's parent."""
-        older = [life for life in store.attempts() if life.attempt < attempt.attempt]
-        self._tables.take(self._tables_examined, store, attempt)
-        self._deliveries.take(self._deliveries_examined, store, attempt)
-        lives = lives_of(older, store.is_fenced)
-        line = (Stretch(attempt.id, attempt.first_epoch, None), *stretches(lives, attempt.parent))
-        for sink in examined:
-            if isinstance(sink.folder, SinkBucket):
-                # Names say who made what: what shows need not agree with the newest claim, and all is done under ours.
-                claim = self._claim(sink, store, attempt, line)
-                settle_bucket(sink, sink.folder, claim, self._bucket_moves(sink.operator, sink.folder, claim))
-                self._mark_settled(sink)
-                continue
-            moves = self._moves(sink.operator, sink.folder, sink.claim)
-            # What is visible has to agree with the newest claim at every moment: so what is not of both lines goes
-            # before the new claim, and what only the new one has comes after it.
-            take_away(sink, moves)
-            claim = self._claim(sink, store, attempt, line)
-            # Whoever had the sink before may have shown a last part in between; from here on it cannot.
-            moves = self._moves(sink.operator, sink.folder, claim)
-            bring_in(sink, sink.folder, moves, {life.id for life in older})
-            self._mark_settled(sink)
-
-    def _mark_settled(self, sink: Examined) -> None:
-        """Record that a sink shows all rows that lead to the attempt's parent, or that the user goes on without them.
-        """
-        if sink.committed is not None:
-            # Those of other branches go, too: their parts were set aside.
-            sink.folder.put_marker(sink.committed, sink.folder.markers())
-            self._markers[sink.operator] = sink.committed
-
-    def _mark_published(self, operator: str, folder: Claims, epoch: EpochId) -> None:
-        before = self._markers.get(operator)
-        folder.put_marker(epoch, () if before is None else (before,))
-        self._markers[operator] = epoch
-
-    def _check_marker(self, operator: str, folder: SinkFolder | SinkBucket, claim: SinkClaim) -> None:
-        """Raise EngineStopped if the folder or bucket has become an older copy of itself while the job ran."""
-        marker = self._markers.get(operator)
-        if marker is None or folder.has_marker(marker):
-            return
-        if not folder.is_newest(claim):
-            raise self._overtaken(operator, folder)
-        raise lost_meanwhile(operator, folder.path, marker)
-
-    def _moves(self, operator: str, folder: SinkFolder, claim: SinkClaim | None) -> Moves:
-        return Moves(folder, claim, partial(self._overtaken, operator, folder))
-
-    def _bucket_moves(self, operator: str, bucket: SinkBucket, claim: SinkClaim) -> BucketMoves:
-        return BucketMoves(bucket, claim, partial(self._overtaken, operator, bucket))
-
-    def _claim(
-        self, sink: Examined, store: NativeStore, attempt: AttemptFacts, line: tuple[Stretch, ...]
-    ) -> SinkClaim:
-        claim = new_claim(
-            sink.claim.number + 1 if sink.claim else 1,
-            job=store.job,
-            store=absolute(store.path),
-            attempt=attempt.attempt,
-            attempt_id=attempt.id,
-            line=line,
-            claimed=now(),
-        )
-        try:
-            sink.folder.put_claim(claim)
-        except FileExistsError:
-            raise self._overtaken(sink.operator, sink.folder) from None
-        self._claims[sink.operator] = sink.folder, claim
-        return claim
+        self._tables.take(examined.tables, store, attempt)
+        self._deliveries.take(examined.deliveries, store, attempt)
+        self._files.take(examined.files, store, attempt)
 
     def reveal(self, parts: Sequence[PartFacts]) -> None:
-        """The manifest that names these parts is written: they become visible.
+        """Publish the parts that a complete epoch names. This can be repeated without harm.
 
-        Again is no harm. Overtaken if another job has taken a sink over meanwhile; Damaged if a part is gone, or
-        another one stands under its name.
+        Raises Overtaken if another attempt has taken a sink; Damaged if a part is missing or was replaced.
         """
-        epoch = max((part.epoch for part in parts), default=0)
-        by_operator: dict[str, list[PartFacts]] = {}
-        for part in parts:
-            if part.operator in self._claims and part.sink:
-                by_operator.setdefault(part.operator, []).append(part)
-        for operator, its_parts in by_operator.items():
-            folder, claim = self._claims[operator]
-            self._check_marker(operator, folder, claim)
-            newest = max(epoch_of_part(file.name) for part in its_parts for file in part.sink)
-            marker = EpochId(its_parts[0].attempt_id, newest)
-            if isinstance(folder, SinkBucket):
-                files = [(PartId(part.attempt_id, file.name), file) for part in its_parts for file in part.sink]
-                self._bucket_moves(operator, folder, claim).complete(files)
-                self._mark_published(operator, folder, marker)
-                continue
-            moves = self._moves(operator, folder, claim)
-            for part in its_parts:
-                for file in part.sink:
-                    show(folder, moves, part.attempt_id, file)
-            sync_folder(folder.path)
-            self._mark_published(operator, folder, marker)
-        self._clear_strays(epoch)
+        self._files.reveal(parts)
         self._tables.reveal(parts)
         self._deliveries.reveal(parts)
 
@@ -369,56 +148,10 @@ class Outputs:
         if epoch == 0 or self._sinks_in is not None:
             return
         id = EpochId(store.manifest(epoch).attempt_id, epoch)
-        for operator in self._operators:
-            note_published(store.storage, operator, id)
-
-    def _clear_strays(self, epoch: int) -> None:
-        """Put away what the attempt has staged up to an epoch that it has shown, and not named: of a task that was lost
-        since, and has made the rows again.
-
-        It has to go before the manifests do: without them it would be taken for a part of the epoch that it was made
-        for.
-        """
-        for operator, (folder, claim) in self._claims.items():
-            if isinstance(folder, SinkBucket):
-                continue  # an upload that no manifest names is never shown, also where manifests are gone
-            moves = self._moves(operator, folder, claim)
-            for part in folder.staged_by(claim.attempt_id):
-                if part.epoch.number <= epoch:
-                    put_away_for_good(moves, part)
+        for sink in self._sinks:
+            note_published(store.storage, sink.id, id)
 
     def changed_meanwhile(self) -> EngineStopped | None:
         """Return the error for a folder or bucket that another attempt has taken over, or that became an older copy of
         itself; None if there is none."""
-        try:
-            for operator, (folder, claim) in self._claims.items():
-                if not folder.is_newest(claim):
-                    return self._overtaken(operator, folder)
-                self._check_marker(operator, folder, claim)
-        except EngineStopped as error:
-            return error
-        return None
-
-    def _overtaken(self, operator: str, folder: Claims) -> Overtaken:
-        other = folder.newest_claim()
-        if other is None:
-            return Overtaken(
-                f"sink {operator}: {folder.path} was emptied while the job ran: its claim is missing",
-                hint="restore the deleted files, if possible; `abs run --resume` lists the options for the rest",
-            )
-        return Overtaken(
-            f"sink {operator}: {folder.path} was taken over by attempt {other.attempt} on the store {other.store}",
-            hint="resume with that store; rows that this store has staged are kept",
-        )
-
-
-def _newest_claim(folder: Claims) -> SinkClaim | None:
-    try:
-        return folder.newest_claim()
-    except Damaged as error:
-        # An older claim would be taken for the newest, and say of what is visible that another attempt made it.
-        error.hint = (
-            f"delete the folder {CLAIMS} that contains it, and run again with --take-ownership, which uses the epoch "
-            "numbers"
-        )
-        raise
+        return self._files.changed_meanwhile()

@@ -54,7 +54,7 @@ def test_what_epochs_name_is_read_once_for_all_sinks_of_a_job(tmp_path: Path, mo
         return plain(self, epoch)
 
     monkeypatch.setattr(NativeStore, "parts", parts)
-    examined = outputs.examine(store, 3)
+    examined = outputs.examine(store, 3).files
     assert read == [1, 2, 3]
     due = {part_name(0, epoch) for epoch in (1, 2, 3)}
     assert [{name for _, name in one.wanted.due} for one in examined] == [due] * 4

@@ -15,6 +15,7 @@ import pytest
 from abscli.engine import attempt, journal
 from abscli.engine.errors import EngineStopped, UsageError
 from abscli.engine.job import JobOptions
+from abscli.engine.sinks.files import Files
 from abscli.engine.sinks.outputs import Outputs
 from abscli.report.findings import Code
 from abscli.stores.native.plan import plan_recovery
@@ -273,7 +274,7 @@ class Killed(BaseException):
 
 PLACES: tuple[tuple[object, str], ...] = (
     (attempt, "put_attempt"),
-    (Outputs, "_claim"),
+    (Files, "_claim"),
     (journal, "put_trigger"),
     (journal, "complete"),
 )

@@ -11,6 +11,7 @@ from abscli.engine.errors import UsageError
 from abscli.engine.sinks.delivered.renamed import ids_of
 from abscli.engine.sinks.delivered.targets import marks_by_id, target_of, title_of
 from abscli.engine.sinks.gaps import find_gap, lost_meanwhile, records_of, rows_missing
+from abscli.engine.sinks.permissions import Permissions
 from abscli.engine.sinks.places import place_of
 from abscli.engine.sinks.promises import Promises
 from abscli.engine.sinks.staged.contract import Delivery, StagedPart, Target
@@ -49,22 +50,19 @@ class DeliveryExamined:
 
 
 class Deliveries:
-    """Of one attempt, as `abscli.engine.sinks.outputs.Outputs` has its folders.
+    """The targets of one attempt to which the driver delivers rows that are staged in the store.
 
-    job: its name; directory: of the job file.
-    take_ownership: also if a target has foreign commits; accept_missing: also if staged rows are missing.
+    job: its name.
+    directory: of the job file.
     """
 
-    def __init__(
-        self, sinks: Sequence[Operator], job: str, directory: str, *, take_ownership: bool, accept_missing: bool
-    ) -> None:
+    def __init__(self, sinks: Sequence[Operator], job: str, directory: str, permissions: Permissions) -> None:
         self._sinks = sinks
         self._job = job
         self._directory = directory
         self._targets = {op.id: target_of(op, job, directory) for op in sinks}
         self._held: contextlib.ExitStack | None = None
-        self._take_ownership = take_ownership
-        self._accept_missing = accept_missing
+        self._permissions = permissions
         self._storage: Storage | None = None
         self._newest = 0
         self._last: dict[str, EpochId] = {}
@@ -103,7 +101,7 @@ class Deliveries:
         target = self._target(op, ids)
         target.check()
         undone = target.undone(_identity(target, store.storage, ids) if store is not None else None)
-        if undone is not None and not self._take_ownership:
+        if undone is not None and not self._permissions.take_ownership:
             raise UsageError(
                 f"sink {target.operator}: {undone}",
                 hint="restore the missing data; or resume without it, with --take-ownership: rows that still have a "
@@ -120,7 +118,7 @@ class Deliveries:
         if store is not None:
             named = [one for one in deliveries_of(store.storage, promises, parent, id) if is_own(one.directory)]
         due = waiting(target, undelivered(named, shown, line))
-        if target.remembers and undone is None and not self._accept_missing:
+        if target.remembers and undone is None and not self._permissions.accept_missing:
             oldest_due = due[0].epoch.number if due else None
             records = records_of(promises, parent, id, is_own)
             gap = find_gap(records, parent, oldest_due, line, shown, target.has)
@@ -128,7 +126,7 @@ class Deliveries:
                 raise rows_missing(target.operator, target.title, gap)
         for delivery in due:
             lost = missing(delivery)
-            if lost is not None and not self._accept_missing:
+            if lost is not None and not self._permissions.accept_missing:
                 raise Damaged(
                     f"{lost.rows} rows are missing: sink {target.operator} has staged them there for epoch "
                     f"{delivery.epoch.number}, and {target.title} does not contain them",
@@ -140,7 +138,7 @@ class Deliveries:
         return DeliveryExamined(target, tuple(due), beyond, line, ids, paths, undone)
 
     def _may_leave(self, target: Target, beyond: Sequence[EpochId]) -> None:
-        if beyond and not self._take_ownership:
+        if beyond and not self._permissions.take_ownership:
             raise foreign_commits(target.operator, target.title, max(epoch.number for epoch in beyond))
 
     def take(self, examined: Sequence[DeliveryExamined], store: NativeStore, attempt: AttemptFacts) -> None:

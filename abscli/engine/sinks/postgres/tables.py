@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from abscli.engine.errors import UsageError
 from abscli.engine.postgres.database import Table
 from abscli.engine.sinks.gaps import Gap, find_gap, lost_meanwhile, records_of, rows_missing
+from abscli.engine.sinks.permissions import Permissions
 from abscli.engine.sinks.postgres.epochs import Epochs, end, prepared, target
 from abscli.engine.sinks.postgres.holding import Holding
 from abscli.engine.sinks.promises import Promises
@@ -65,15 +66,10 @@ class _Hold:
 
 
 class Tables:
-    """Those of one attempt, as `abscli.engine.sinks.outputs.Outputs` has its folders. job: its name.
+    """The tables of one attempt to which workers append in prepared transactions. job: its name."""
 
-    take_ownership: also where a table shows what is not of the line; accept_missing: also where parts of the line are
-    gone.
-    """
-
-    def __init__(self, sinks: Sequence[Operator], job: str, *, take_ownership: bool, accept_missing: bool) -> None:
-        self._take_ownership = take_ownership
-        self._accept_missing = accept_missing
+    def __init__(self, sinks: Sequence[Operator], job: str, permissions: Permissions) -> None:
+        self._permissions = permissions
         tables = [Table.of(op) for op in sinks]
         self._holds = {table.operator: _Hold(table, job) for table in tables}
 
@@ -131,17 +127,17 @@ class Tables:
         else:
             shown, left = hold.epochs.shown(connection), hold.epochs.left(connection)
         line: Sequence[Stretch] = stretches(promises.lives, parent) if parent else ()
-        if not self._accept_missing:
+        if not self._permissions.accept_missing:
             gap = gap_of(promises, parent, origin, table, shown, left)
             if gap is not None:
                 raise rows_missing(table.operator, table.title, gap)
         parts_due = {transaction_of(gid) for gid in due}
         beyond = tuple(part for part in shown if part not in parts_due and not is_on(line, part.made_for))
-        if beyond and not self._take_ownership:
+        if beyond and not self._permissions.take_ownership:
             raise foreign_commits(table.operator, table.title, max(part.epoch for part in beyond))
         waiting, seen = prepared(connection), _newest_of_each_task([*shown, *left])
         lost = [gid for gid in due if gid not in waiting and not _is_seen(transaction_of(gid), seen)]
-        if lost and not self._accept_missing:
+        if lost and not self._permissions.accept_missing:
             raise _transaction_missing(table, due[lost[0]], lost[0])
         back = tuple(part for part in left if part in parts_due)
         return TableExamined(table.operator, table.title, due, named, beyond, back)
@@ -198,7 +194,7 @@ class Tables:
                     continue
                 if hold.epochs.has(connection, part):
                     hold.last = max(hold.last or part.made_for, part.made_for, key=lambda epoch: epoch.number)
-                elif not self._accept_missing:
+                elif not self._permissions.accept_missing:
                     raise _transaction_missing(hold.table, due[gid], gid)
 
         if due:

@@ -27,7 +27,7 @@ import msgspec
 from abscli.engine.generations.code import changed_modules, modules_of
 from abscli.engine.runnable import check_runnable
 from abscli.engine.sinks.examined import Examined
-from abscli.engine.sinks.outputs import Outputs
+from abscli.engine.sinks.outputs import Outputs, SinksExamined
 from abscli.engine.stretch import Passed, RunAgain, Stretch, run_stretch
 from abscli.planner.lineage import lives_of, maker, stretches
 from abscli.planner.repair import cut_of
@@ -250,11 +250,11 @@ class _Work:
 
     def carry_out(self) -> tuple[RunAgain, dict[TaskId, PartFacts], int]:
         with contextlib.ExitStack() as stack:
-            sinks: list[Examined] = []
+            sinks = SinksExamined()
             if self._shows:
                 stack.enter_context(self._outputs.hold())
                 sinks = self._outputs.examine(self._store, self._repair.remains.trigger.parent)
-                self._check_staged(sinks)
+                self._check_staged(sinks.files)
             scratch = stack.enter_context(_scratch(self._store, self._storage, self._repair, self._attempt.id))
             again = RunAgain({}, {}, 0)
             if self._repair.again.tasks:
@@ -264,7 +264,7 @@ class _Work:
             self._take_over()
             if self._shows:
                 self._outputs.take(sinks, NativeStore(self._storage), self._attempt)
-                self._stage(sinks, scratch, again.parts)
+                self._stage(sinks.files, scratch, again.parts)
             parts = tuple(self._part(task, again.parts) for task in task_ids(self._topology))
             self._publish(scratch, parts)
             if self._shows:
