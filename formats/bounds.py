@@ -68,7 +68,7 @@ def bound_memory() -> None:
 def _wanted(text: str) -> int:
     match = re.fullmatch(r"([0-9]{1,9})([kKmMgGtT]?)(i?[bB])?", text or f"{MEMORY >> 20}M")
     if match is None:
-        raise FormatError(f"{VARIABLE} is {text[:40]!r}, which is no size", hint=f"{VARIABLE}=4G, or 0 for no bound")
+        raise FormatError(f"{VARIABLE} is {text[:40]!r}, which is not a size", hint=f"{VARIABLE}=4G, or 0 for no bound")
     return int(match[1]) << " kmgt".index(match[2].lower() or " ") * 10
 
 
@@ -138,7 +138,7 @@ def read_json(data: bytes, path: str, *, hint: str | None = None) -> Any:
     except RecursionError:
         raise FormatError("is nested too deeply", path=path, hint=hint) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise FormatError(f"is no JSON: {error}", path=path, hint=hint) from None
+        raise FormatError(f"is not JSON: {error}", path=path, hint=hint) from None
 
 
 def read_user_file(
@@ -156,7 +156,7 @@ def read_user_file(
                 check(status)
             mode = status.st_mode
             if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)) and not _is_empty_device(name):
-                raise FormatError("is no plain file", path=name, hint=hint)
+                raise FormatError("is not a plain file", path=name, hint=hint)
             data = file.read(limit + 1)
     except (OSError, ValueError) as error:
         reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)

@@ -39,9 +39,9 @@ class TaskId(msgspec.Struct, frozen=True, order=True, gc=False, array_like=True,
 
     def __post_init__(self) -> None:
         if not may_be_operator(self.operator):
-            raise ValueError(f"{self.operator!r} is no id of an operator")
+            raise ValueError(f"{self.operator!r} is not an operator id")
         if not 0 <= self.subtask < 10**18:
-            raise ValueError(f"{self.subtask} is no number of a task")
+            raise ValueError(f"{self.subtask} is not a task number")
 
     def __str__(self) -> str:
         return f"{self.operator}/{self.subtask}"
@@ -51,7 +51,7 @@ class TaskId(msgspec.Struct, frozen=True, order=True, gc=False, array_like=True,
         """The task with this name; ValueError where no task can have it."""
         operator, _, subtask = text.rpartition("/")
         if not operator or _SUBTASK.fullmatch(subtask) is None:
-            raise ValueError(f"{text!r} is no task")
+            raise ValueError(f"{text!r} is not a task")
         return cls(operator, int(subtask))
 
 
@@ -74,7 +74,7 @@ class ChannelId(msgspec.Struct, frozen=True, order=True, gc=False, array_like=Tr
         """The channel with this name; ValueError where no channel can have it."""
         joint = _JOINT.search(text)
         if joint is None:
-            raise ValueError(f"{text!r} is no channel")
+            raise ValueError(f"{text!r} is not a channel")
         return cls(TaskId.parse(text[: joint.end() - 2]), TaskId.parse(text[joint.end() :]))
 
 
@@ -123,7 +123,7 @@ class EpochId(msgspec.Struct, frozen=True, order=True, gc=False):
 
     def __post_init__(self) -> None:
         if self.number < 0 or "/" in self.attempt_id:
-            raise ValueError(f"{self} is no epoch")
+            raise ValueError(f"{self} is not an epoch")
 
     def __str__(self) -> str:
         return f"{self.attempt_id}/{self.number}"
@@ -133,7 +133,7 @@ class EpochId(msgspec.Struct, frozen=True, order=True, gc=False):
         """The epoch with this text; ValueError where no epoch has it."""
         attempt_id, slash, number = text.partition("/")
         if not slash or _SUBTASK.fullmatch(number) is None:
-            raise ValueError(f"{text!r} is no epoch")
+            raise ValueError(f"{text!r} is not an epoch")
         return cls(attempt_id, int(number))
 
 

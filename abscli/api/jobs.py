@@ -110,7 +110,7 @@ def run_job(
     try:
         scope = Scope(recovery)
     except ValueError:
-        raise UsageError(f"there is no recovery {recovery!r}", hint=f"choose one of {', '.join(Scope)}") from None
+        raise UsageError(f"unknown recovery mode {recovery!r}", hint=f"choose one of {', '.join(Scope)}") from None
     file = "JOB" if isinstance(job, Job) else shlex.quote(os.fspath(job))
     options = JobOptions(
         directory=job_directory(job), job_hint=file + " --engine inline" * (engine == "inline"),

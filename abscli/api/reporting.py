@@ -397,8 +397,8 @@ def _of_file(name: str, store: str | None) -> HtmlReport:
             next=recovery.next_commands(plan, absolute(name)),
         )  # fmt: skip
         return HtmlReport(name, facts)
-    shown = f"is of {schema}" if isinstance(schema, str) else "has no schema"
-    raise FormatError(f"{shown}, for which there is no report", path=name, hint=saved.SAVED_BY)
+    shown = f"has the schema {schema}" if isinstance(schema, str) else "has no schema"
+    raise FormatError(f"{shown}: no report is available for such a file", path=name, hint=saved.SAVED_BY)
 
 
 def _advice(format: str) -> Advice:

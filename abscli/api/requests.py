@@ -48,7 +48,7 @@ def release_of(system: System, target: str) -> str:
 
     name, colon, version = target.partition(":")
     if not colon or name != system.name:
-        raise BadOption("--for", f"{target!r} is no release of {system.name}: write {system.name}:VERSION")
+        raise BadOption("--for", f"{target!r} is not a release of {system.name}: write {system.name}:VERSION")
     return version
 
 

@@ -139,7 +139,8 @@ def _read_found(path: str) -> tuple[bytes, os.stat_result] | None:
     except PermissionError:
         if not os.path.exists(path):  # in a directory that must not be searched, such as the home of another user
             return None
-        raise UnsafeConfig("it cannot be read", path=path, hint=f"{VARIABLE}= abs ... hides this warning") from None
+        hint = f"to hide this warning, run {VARIABLE}= abs ..."
+        raise UnsafeConfig("it cannot be read", path=path, hint=hint) from None
     except OSError:
         return None
     try:
@@ -164,7 +165,7 @@ def _check_owner(path: str, status: os.stat_result) -> None:
     user = os.geteuid()
     if status.st_uid not in (user, 0):
         reason = f"it belongs to uid {status.st_uid}, not to uid {user}, which runs abs, or to root"
-        raise UnsafeConfig(reason, path=path, hint=f"to use it, name your own copy of it with {VARIABLE}")
+        raise UnsafeConfig(reason, path=path, hint=f"to use it, set {VARIABLE} to the path of your own copy")
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         others = "everybody" if status.st_mode & stat.S_IWOTH else "its group"
         hint = f"to use it, run `chmod go-w {shlex.quote(path)}`"
@@ -182,7 +183,7 @@ def read_defaults(file: ConfigFile, commands: Collection[str]) -> dict[str, dict
     try:
         tables = tomllib.loads(file.data.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadDefaults(f"is no TOML: {error}", path=path) from None
+        raise BadDefaults(f"is not TOML: {error}", path=path) from None
     result: dict[str, dict[str, Any]] = {"": {}}
     for name, value in tables.items():
         if not isinstance(value, dict):
@@ -191,7 +192,7 @@ def read_defaults(file: ConfigFile, commands: Collection[str]) -> dict[str, dict
             result[name] = value
         else:
             hint = f"tables are called like commands: {', '.join(commands)}"
-            raise BadDefaults(f"[{name}] is no command", path=path, hint=hint)
+            raise BadDefaults(f"[{name}] is not a command", path=path, hint=hint)
     for command, values in result.items():
         for name, value in values.items():
             _check(path, command, name, value)
@@ -225,7 +226,8 @@ def defaults_for(
                 if table:
                     known = sorted(key for key, each in options.items() if each.scope is not ConfigScope.NO_FILE)
                     hint = f"it has {', '.join(known)}"
-                    raise BadDefaults(f"[{command}] {name} is no option of 'abs {command}'", path=file.path, hint=hint)
+                    message = f"[{command}] {name} is not an option of 'abs {command}'"
+                    raise BadDefaults(message, path=file.path, hint=hint)
                 continue
             where = _shown(table, name)
             if option.scope is ConfigScope.NO_FILE:

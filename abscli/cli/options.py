@@ -114,7 +114,7 @@ def positive_duration(text: str | float) -> float:
     """As `duration`, above zero."""
     seconds = duration(text)
     if seconds <= 0:
-        raise typer.BadParameter(f"{text!r} is not above zero")
+        raise typer.BadParameter(f"{text!r} is not greater than zero")
     return seconds
 
 
@@ -203,7 +203,7 @@ AcceptMissingParts = Annotated[
 ]
 TakeOwnership = Annotated[
     bool,
-    typer.Option("--take-ownership", help="Take ownership of sinks with foreign commits."),
+    typer.Option("--take-ownership", help="Take ownership of sinks written by another history."),
     CHOSEN_FILE,
 ]
 Ref = Annotated[
@@ -246,18 +246,18 @@ BrokerConfig = Annotated[
 Types = Annotated[
     list[str] | None,
     typer.Option("--type", metavar="NAME=TYPE",
-                 help="Type of a state kept as bytes, such as n=long."),
+                 help="Type of a state stored as bytes, such as n=long."),
     CHOSEN_FILE,
 ]
 Uid = Annotated[
     list[str] | None,
     typer.Option("--uid", metavar="NAME",
-                 help="A uid that an operator may have; repeatable."),
+                 help="Possible uid of an operator; repeatable."),
     ANY_FILE,
 ]
 Force = Annotated[
     bool,
-    typer.Option("--force", help="Overwrite the file of --out, whatever it is."),
+    typer.Option("--force", help="Overwrite the --out file even if not written by abs."),
     NO_FILE,
 ]
 Failed = Annotated[

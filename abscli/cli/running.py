@@ -33,7 +33,7 @@ def check_directory(path: str, option: str) -> None:
 
     if "://" not in path and (obstacle := no_directory(local_name(path))):
         raise typer.BadParameter(
-            f"{path} cannot be a directory, {obstacle}: name a directory, or a path where nothing is yet",
+            f"{path} cannot be used as a directory: {obstacle}; name a directory, or a path where nothing is yet",
             param_hint=f"'{option}'",
         )
 
@@ -143,8 +143,8 @@ class Display:
                 output.note(f"{text}, after {seconds:.0f} s", event="heartbeat-resumed", seconds=round(seconds, 3))
             case SourceHeldUp(source, seconds, reason):
                 output.warn(
-                    f"source {source} has waited for {seconds:.0f} s: {reason}; the job continues, and reads from it "
-                    "again when that is over",
+                    f"source {source} has waited for {seconds:.0f} s: {reason}; the job continues, and reads from the "
+                    "source again when this is resolved",
                     event="source-waits", source=source, seconds=round(seconds, 3), reason=reason,
                 )  # fmt: skip
             case SourceGoesOn(source, seconds):
@@ -177,23 +177,23 @@ def note_change(news: Changed) -> None:
     if isinstance(news, OtherTimes):
         for change in news.changes:
             output.note(
-                f"operator {change.operator}: {change.name} was {change.was} in epoch {news.epoch}, is {change.now}: "
-                "existing state was computed with the old value"
+                f"operator {change.operator}: {change.name} was {change.was} in epoch {news.epoch} and is "
+                f"{change.now} now: existing state was computed with the old value"
             )
         return
     if isinstance(news, StaysWritten):
         first, last = news.epochs[0], news.epochs[-1]
         epochs = f"epoch {first}" if first == last else f"epochs {first} to {last}"
         output.warn(
-            f"sink {news.operator}: {news.target} keeps rows of {epochs}, which the job rolls back past: they cannot "
-            "be removed"
+            f"sink {news.operator}: {news.target} still contains rows of {epochs}; the job rolls back to an earlier "
+            "epoch, but these rows cannot be removed"
         )
         return
     if isinstance(news, OtherCode):
         have = "has" if len(news.files) == 1 else "have"
         output.note(
             f"{', '.join(news.files)} {have} changed since attempt {news.attempt}: epoch {news.epoch} was written "
-            "with other code"
+            "with different code"
         )
         return
     changes = [f"{before} is {after} now" for before, after in news.moved.items()]
@@ -211,7 +211,8 @@ def _note_later_input(later: LaterInput) -> None:
         if files:
             names = ", ".join(files[:SHOWN]) + (f" and {len(files) - SHOWN} more" if len(files) > SHOWN else "")
             rest = " the rest of" if files is later.grown else ""
-            output.note(f"source {later.operator} does not read{rest} {names}: {why}; a run on a new store reads it")
+            output.note(f"source {later.operator} does not read{rest} {names}: {why}; to read "
+                        f"{'it' if len(files) == 1 else 'them'}, run the job on a new store")  # fmt: skip
 
 
 class Watching:

@@ -36,7 +36,7 @@ def demo(
     directory: Annotated[
         str | None,
         typer.Argument(metavar="DIR", show_default=False,
-                       help="Directory to keep the files in. Default: temporary."),
+                       help="Directory to keep the files in. Default: a temporary directory."),
     ] = None,
     master: Master = "local[*]",
     output: OutputForm = Output.TABLE,

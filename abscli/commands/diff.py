@@ -113,7 +113,7 @@ def diff(
         for item in render.items(page):
             emit_line(item)
     if exit_code and page.identical is None:
-        warn("not everything could be compared, so that they may differ")
+        warn("not everything could be compared, so there may be differences")
     if exit_code and not page.identical:
         raise typer.Exit(exits.FINDING)
 
@@ -129,7 +129,9 @@ def _rows_file(out: str, *, force: bool) -> OutputFile:
     from formats.query.export import BadExport, check_ending, rows_file
 
     if check_ending(out) == ".csv":
-        raise BadExport("changes have nested columns, which CSV cannot hold", hint="end it in .parquet or .jsonl")
+        raise BadExport(
+            "changes have nested columns, which CSV cannot hold", hint="use a file name that ends in .parquet or .jsonl"
+        )
     file = rows_file(out, force=force)
     file.check()  # before the stores are read, which may take minutes
     return file
@@ -157,7 +159,7 @@ class _Changes:
             raise BadExport(
                 "the operators have different columns, or none, which one such file cannot hold",
                 path=file.path,
-                hint="name one with --operator, or end the file in .jsonl",
+                hint="select one with --operator, or use a file name that ends in .jsonl",
             )
         lead = [("operator", pa.string()), ("state", pa.string())]
         return RowsFile(file, pa.schema([*lead, *(schema or ())]))

@@ -42,7 +42,7 @@ def drill(
     job: Annotated[
         str | None,
         typer.Option("--job", metavar="JOB",
-                     help="Job file; required for a store of abs."),
+                     help="Job file; required for an abs store."),
         CHOSEN_FILE,
     ] = None,
     engine: EngineChoice = Engine.SPARK,

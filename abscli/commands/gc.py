@@ -46,7 +46,7 @@ def gc(
     keep: Annotated[
         int | None,
         typer.Option("--keep", "--keep-last", metavar="N", parser=at_least(1),
-                     help="Complete epochs to retain: 10, or 1 with other rules."),
+                     help="Retain N epochs (default: 10, or 1 with other rules)."),
         ANY_FILE,
     ] = None,
     keep_hourly: Annotated[
@@ -64,7 +64,7 @@ def gc(
     keep_within: Annotated[
         float | None,
         typer.Option("--keep-within", metavar="DURATION", parser=duration,
-                     help="Retain epochs of this time before the newest."),
+                     help="Retain epochs up to this much older than the newest."),
         ANY_FILE,
     ] = None,
     keep_tag: Annotated[
@@ -82,19 +82,19 @@ def gc(
     min_age: Annotated[
         float | None,
         typer.Option("--min-age", metavar="DURATION", parser=duration,
-                     help="Age of unreferenced files: 1h; Flink: 1d."),
+                     help="Minimum age of orphaned files (default: 1h; Flink: 1d)."),
         CHOSEN_FILE,
     ] = None,
     stopped: Annotated[
         list[str] | None,
         typer.Option("--stopped", metavar="JOB",
-                     help="Id of a Flink job that does not run; repeatable."),
+                     help="Id of a Flink job that is not running; repeatable."),
         CHOSEN_FILE,
     ] = None,
     search: Annotated[
         list[str] | None,
         typer.Option("--search", metavar="DIR",
-                     help="More Flink checkpoints to keep; repeatable."),
+                     help="Additional Flink checkpoints to keep; repeatable."),
         CHOSEN_FILE,
     ] = None,
     job: SinkJob = None,

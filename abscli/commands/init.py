@@ -41,7 +41,8 @@ def init(
     ] = ".",
     job: Annotated[
         str | None,
-        typer.Option("--job", metavar="NAME", show_default=False, help="Name of the job. Default: the directory's."),
+        typer.Option("--job", metavar="NAME", show_default=False,
+                     help="Name of the job. Default: the name of the directory."),
         ANY_FILE,
     ] = None,
     yaml: Annotated[
@@ -77,7 +78,7 @@ def init(
     name = job if job is not None else os.path.basename(os.path.abspath(directory))
     if not name.strip() or not name.isprintable():
         where = "'--job'" if job is not None else "'DIR'"
-        raise typer.BadParameter(f"{name!r} is no name for a job: give --job NAME", param_hint=where)
+        raise typer.BadParameter(f"{name!r} cannot be the name of a job: use --job NAME", param_hint=where)
     _show(begin(directory, name, yaml=yaml), directory, output)
 
 

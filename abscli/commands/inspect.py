@@ -58,7 +58,7 @@ def inspect(
     ] = None,
     watch: Annotated[
         bool,
-        typer.Option("--watch", help="Show it again on every change; wait if missing."),
+        typer.Option("--watch", help="Update on every change; wait for a missing store."),
         ANY_FILE,
     ] = False,
     stats: Annotated[
@@ -78,7 +78,7 @@ def inspect(
     latest_restorable: Annotated[
         bool,
         typer.Option("--latest-restorable",
-                     help="Print the newest path to start from."),
+                     help="Print the path of the newest epoch to start from."),
         ANY_FILE,
     ] = False,
     verify: Annotated[
@@ -120,7 +120,7 @@ def inspect(
         except NotFound as missing:
             if watch and not _has_stores(ref):
                 if not waiting:
-                    note(f"{missing}: waiting for it")
+                    note(f"{missing}; waiting until it exists")
                 waiting = True
                 if _reader_left(before):
                     return

@@ -54,7 +54,7 @@ def plan_recovery(
     topology: Annotated[
         str | None,
         typer.Option("--topology", metavar="JOB",
-                     help="Plan from this job file or Flink plan alone."),
+                     help="Plan from a job file or Flink plan, without a store."),
         CHOSEN_FILE,
     ] = None,
     failed: Failed = None,
@@ -67,7 +67,7 @@ def plan_recovery(
     recovery: Annotated[
         Recovery,
         typer.Option("--recovery",
-                     help="What restarts in a running job."),
+                     help="Running job: tasks to restart."),
         ANY_FILE,
     ] = Recovery.SUBGRAPH,
     strategy: Annotated[
@@ -78,7 +78,7 @@ def plan_recovery(
     ] = Strategy.AUTO,
     distrust: Annotated[
         list[str] | None,
-        typer.Option("--distrust", metavar="TASK", help="Do not use this task's part; repeatable."),
+        typer.Option("--distrust", metavar="TASK", help="Do not use TASK's part of the epoch; repeatable."),
         ANY_FILE,
     ] = None,
     epoch: Annotated[
@@ -110,7 +110,7 @@ def plan_recovery(
     name_source: Annotated[
         list[str] | None,
         typer.Option("--name-source", metavar="SOURCE=NAME",
-                     help="Spark: name a source; repeatable."),
+                     help="Spark: set the name of a source; repeatable."),
         ANY_FILE,
     ] = None,
     sink: Annotated[

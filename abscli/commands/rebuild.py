@@ -25,7 +25,7 @@ GUIDE = "runbooks/lost-metadata.md"
 
 
 def rebuild(
-    path: Annotated[str, typer.Argument(metavar="PATH", help="Directory of a store of abs.")],
+    path: Annotated[str, typer.Argument(metavar="PATH", help="Directory of an abs store.")],
     job: Annotated[
         str | None,
         typer.Option("--job", metavar="JOB",

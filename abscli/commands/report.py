@@ -18,7 +18,7 @@ EXAMPLES = (
 EXIT_STATUS = exits.status(
     3, 10, 12,
     _0="The report was written, damaged store or not: 'abs validate' judges.",
-    _2="Usage: invalid option, or a file that is no validation, diff or plan.",
+    _2="Usage: invalid option, or a file that is not a validation, diff or plan.",
     _3="A file that the report cannot do without is damaged.",
 )
 SEE_ALSO = ("inspect", "validate")
@@ -49,7 +49,7 @@ def report(
     store: Annotated[
         str | None,
         typer.Option("--store", metavar="PATH", show_default=False,
-                     help="Store of a JSON file, for the job graph."),
+                     help="Store that the JSON file refers to, for the job graph."),
         CHOSEN_FILE,
     ] = None,
     topology: Annotated[

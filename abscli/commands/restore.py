@@ -53,7 +53,7 @@ def restore(
     job: Annotated[
         str | None,
         typer.Option("--job", metavar="JOB",
-                     help="Job file; required for a store of abs."),
+                     help="Job file; required for an abs store."),
         CHOSEN_FILE,
     ] = None,
     store: Annotated[

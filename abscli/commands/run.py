@@ -106,7 +106,7 @@ def run(
     recovery: Annotated[
         RecoveryScope,
         typer.Option("--recovery",
-                     help="What restarts after a failure."),
+                     help="Tasks to restart on failure."),
         ANY_FILE,
     ] = RecoveryScope.SUBGRAPH,
     backup_buffer: Annotated[

@@ -88,7 +88,7 @@ def simulate(
     ] = 2,
     recovery: Annotated[
         Recovery,
-        typer.Option("--recovery", help="What restarts after a failure."),
+        typer.Option("--recovery", help="Tasks to restart on failure."),
         ANY_FILE,
     ] = Recovery.SUBGRAPH,
     workers: Annotated[
@@ -121,7 +121,7 @@ def simulate(
         CHOSEN_FILE,
     ] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="With --check: fail on missing situations."),
+        bool, typer.Option("--strict", help="With --check: fail if a situation never occurred."),
         ANY_FILE,
     ] = False,
     output: OutputForm = Output.TABLE,

@@ -61,7 +61,7 @@ def state(
     limit: Annotated[
         int | None,
         typer.Option("--limit", metavar="N", parser=at_least(0),
-                     help="Maximum number of rows; tables: 40."),
+                     help="Maximum number of rows (default for tables: 40)."),
         ANY_FILE,
     ] = None,
     sort: Annotated[
@@ -192,7 +192,7 @@ def state(
 
 def _check_all(out: str | None, others: list[str]) -> None:
     if out is None:
-        raise typer.BadParameter("goes with --out: name a new folder", param_hint="'--all'")
+        raise typer.BadParameter("goes with --out: specify a new directory", param_hint="'--all'")
     if others:
         raise typer.BadParameter(f"it writes all states completely: remove {others[0]}", param_hint="'--all'")
 

@@ -66,7 +66,7 @@ def tag(
     with option_errors(), progress() as show:
         if name is not None and remove:
             gone = store.untag(name, named)
-            note(f"epoch {', '.join(map(str, gone))} is not tagged {name} any more")
+            note(f"epoch {', '.join(map(str, gone))} is no longer tagged {name}")
         elif name is not None:
             number = store.resolve()
             new = store.tag(

@@ -90,7 +90,7 @@ def topology(
         raise typer.BadParameter("it requires --guarantee", param_hint="'--policy'")
     if guarantee and output not in _GUARANTEE_FORMS:
         forms = ", ".join(_GUARANTEE_FORMS)
-        raise typer.BadParameter(f"--guarantee is no picture: give one of {forms}", param_hint="'--output'")
+        raise typer.BadParameter(f"--guarantee is not a picture: use one of {forms}", param_hint="'--output'")
     read = parse_job(job, _faults(job) if check else None)
     graph = JobGraph.of(read.topology)
     if guarantee:

@@ -91,7 +91,7 @@ def validate(
     topology: Annotated[
         list[str] | None,
         typer.Option("--topology", metavar="PLAN", show_default=False,
-                     help="Flink's plan of the job (JSON), for regions."),
+                     help="Flink's plan of the job (JSON), to find its regions."),
         CHOSEN_FILE,
     ] = None,
     reading: Reading = AS_TYPED,

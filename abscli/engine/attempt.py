@@ -139,7 +139,7 @@ def look(storage: Storage, request: Request) -> Parent:
         span = f"epoch {epochs[0]}" if len(epochs) == 1 else f"epochs, {epochs[0]} to {epochs[-1]},"
         resume = f"`abs run {request.job_hint} --store {shlex.quote(storage.root)} --resume`"
         raise UsageError(
-            f"{storage.root} has {span} already",
+            f"{storage.root} already contains {span}",
             hint=f"{resume} resumes from the newest epoch, --from-epoch N from epoch N; or choose another --store",
         )
     policy_of(request, store.attempts())
@@ -240,5 +240,5 @@ def policy_of(request: Request, attempts: list[AttemptFacts]) -> Policy:
         return Policy(name)
     except ValueError:
         raise UsageError(
-            f"there is no policy {name!r}", hint=f"choose one with --policy: {', '.join(Policy)}"
+            f"unknown policy {name!r}", hint=f"choose one with --policy: {', '.join(Policy)}"
         ) from None

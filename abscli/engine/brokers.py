@@ -57,7 +57,7 @@ def until_brokers_answer(
     def given_up(error: Unreachable) -> EngineStopped:
         return EngineStopped(
             f"operator {operator.id}: {error.path} does not answer: {error.message}",
-            hint="is it HOST:PORT of a broker, and does `config` have its security settings?",
+            hint="check that it is HOST:PORT of a broker, and that `config` contains its security settings",
         )
 
     return until_answered(ask, given_up, seconds=seconds, waits=waits)

@@ -128,8 +128,8 @@ def _sides(op: Operator, inputs: Mapping[str, pa.Schema | None]) -> dict[Side, p
             columns = schema_of(declared, f"operator {op.id}, columns of {source}")
         if columns is None:
             raise UsageError(
-                f"operator {op.id}: which columns {source} sends is not known before it runs, and state and nulls need "
-                "their types",
+                f"operator {op.id}: the columns that {source} emits are not known before the job runs, but their types "
+                "are needed for state and nulls",
                 hint=f"add to the join columns: {{{source}: {{column: type, ...}}}}",
             )
         sides[Side.LEFT if source == op.join.left else Side.RIGHT] = columns
@@ -196,7 +196,7 @@ def _time_column_faults(op: Operator, source: str, columns: pa.Schema) -> Iterat
         as_event_times(pa.array([], columns.field(name).type))
     except TypeError as error:
         message = f"operator {op.id}: column {name!r} of {source} cannot be event time: {error}"
-        hint = "name its type in the source's schema, or cast it in a map"
+        hint = "declare its type in the source's schema, or cast it in a map"
         yield OperatorFault(op.id, (option, "time"), message, hint)
 
 

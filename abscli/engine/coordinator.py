@@ -162,7 +162,7 @@ class Service:
         except OSError as error:
             raise EngineStopped(
                 f"the driver cannot listen on {bind or host}: {error.strerror or error}",
-                hint="set --bind to an address of this host, and --advertise to the address under which workers "
+                hint="set --bind to an address of this host, and --advertise to the address at which workers can "
                 "reach it",
             ) from error
         self._door.open()

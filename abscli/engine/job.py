@@ -481,8 +481,8 @@ def _launcher(options: JobOptions) -> contextlib.AbstractContextManager[Launcher
 def _check_slots(slots: int | None, workers: int) -> None:
     if slots is not None and workers > slots:
         raise UsageError(
-            f"{workers} workers need {workers} slots, the master has {slots}",
-            hint=f"give --workers {slots} or a larger --master: otherwise they would wait for each other forever",
+            f"{workers} workers need {workers} slots, but the master has only {slots}",
+            hint=f"use --workers {slots} or a larger --master: otherwise workers would wait for each other forever",
         )
 
 

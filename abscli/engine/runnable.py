@@ -53,7 +53,7 @@ def graph_faults(topology: Topology) -> Iterator[OperatorFault]:
     """What the job graph alone shows; nothing is imported, and no input is looked for."""
     for op in topology.operators:
         if op.kind not in RUNNABLE or (op.kind is Kind.JOIN and not op.join):
-            message = f"operator {op.id} is {op.kind}: it can be inspected and planned for, not run"
+            message = f"operator {op.id} is of kind {op.kind}, which abs can inspect and plan for, but not run"
             yield OperatorFault(op.id, (str(op.kind),), message, f"run knows {', '.join(sorted(RUNNABLE))}")
     for edge in topology.edges:
         if edge.replayable:
@@ -96,7 +96,7 @@ def _connector_faults(topology: Topology) -> Iterator[OperatorFault]:
             continue
         types = SOURCE_TYPES if op.kind is Kind.SOURCE else SINK_TYPES
         if type not in types:
-            message = f"operator {op.id}: no {op.kind} type {type!r}"
+            message = f"operator {op.id}: unknown {op.kind} type {type!r}"
             yield OperatorFault(op.id, (str(op.kind), "type"), message, " or ".join(types))
         elif op.kind is Kind.SOURCE:
             try:
@@ -107,7 +107,7 @@ def _connector_faults(topology: Topology) -> Iterator[OperatorFault]:
             yield from _following_faults(op)
             path = op.connector.get("path")
             if isinstance(path, str) and is_uri(path) and not is_served(path):
-                message = f"source {op.id} would read {path!r}, which is no kind of place that is known"
+                message = f"source {op.id} would read {path!r}, which is not a known kind of location"
                 hint = "a path of files, or a URI of s3://, gs://, abfs://, hdfs:// or webhdfs://"
                 yield OperatorFault(op.id, (str(op.kind), "path"), message, hint)
         elif type == "postgres":
@@ -173,7 +173,7 @@ def _catalog_faults(op: Operator, writers: dict[str, str]) -> Iterator[OperatorF
     options = op.connector or {}
     catalog, uri, warehouse = (str(options.get(name, "")) for name in ("catalog", "uri", "warehouse"))
     if not catalog and not uri and (not warehouse or "://" in warehouse):
-        what = f"warehouse {warehouse} alone, which is no folder" if warehouse else "no catalog"
+        what = f"warehouse {warehouse} alone, which is not a folder" if warehouse else "no catalog"
         message = f"sink {op.id} has {what}: nothing says where its table is"
         hint = "add catalog: NAME, of pyiceberg's settings; or uri: URI; or warehouse: FOLDER, for a catalog in it"
         yield OperatorFault(op.id, (str(op.kind), "warehouse" if warehouse else "table"), message, hint)
@@ -272,7 +272,7 @@ def _event_time_faults(op: Operator, schema: pa.Schema | None) -> Iterator[Opera
     try:
         as_event_times(pa.array([], schema.field(name).type))
     except TypeError as error:
-        hint = f"name its type in the source's schema, such as {{{name}: timestamp}}"
+        hint = f"declare its type in the source's schema, such as {{{name}: timestamp}}"
         yield OperatorFault(op.id, keys, f"operator {op.id}: column {name!r} cannot be event time: {error}", hint)
 
 

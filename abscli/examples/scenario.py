@@ -114,16 +114,16 @@ def tell(
     calm, live, rough = folder / "undisturbed", folder / "survived", folder / "killed"
     calm_job, live_job, job = (inputs.write_job(name, place) for place in (calm, live, rough))
 
-    say(f"{name}: running to the end, undisturbed")
+    say(f"{name}: running to the end, without failures")
     undisturbed = run_job(
         calm_job, calm / "store", context=context, workers=WORKERS, interval=interval, on_progress=show,
         on_news=partial(_say_guarantee, name, say),
     )  # fmt: skip
 
-    say(f"{name}: running again; a worker gets SIGKILL while an epoch is being taken, and the job recovers")
+    say(f"{name}: running again; a worker is killed with SIGKILL while an epoch is in progress, and the job recovers")
     survived = _run_and_survive(live_job, context, interval, show, say)
 
-    say(f"{name}: again with --restarts 0: a worker gets SIGKILL, and the job stops")
+    say(f"{name}: running again with --restarts 0; a worker is killed with SIGKILL, and the job stops")
     killed, when = _run_and_kill(job, context, interval, show)
     store = open_store(rough / "store")
     facts = store.epoch(killed.last_complete).facts

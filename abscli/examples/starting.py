@@ -105,12 +105,12 @@ def _refuse_what_is_there(folder: str, names: list[str]) -> None:
     refuse_credentials(folder, "DIR")
     for place in {os.path.dirname(os.path.join(folder, name)) or os.curdir: None for name in names}:
         if obstacle := no_directory(place):
-            raise FormatError(f"cannot be a directory, {obstacle}", path=place, hint="name another folder")
+            raise FormatError(f"cannot be used as a directory: {obstacle}", path=place, hint="choose another directory")
     there = [name for name in names if os.path.lexists(os.path.join(folder, name))]
     if there:
         raise FormatError(
-            f"has {', '.join(there)} already: nothing is written over, and nothing was written", path=folder,
-            hint="choose another folder, or move the existing files",
+            f"already contains {', '.join(there)}: existing files are not overwritten, and nothing was written",
+            path=folder, hint="choose another directory, or move the existing files",
         )  # fmt: skip
 
 

@@ -75,7 +75,7 @@ def node_of(value: object, line: Line) -> Node:
         pairs = {}
         for key, inner in value.items():
             if not isinstance(key, str):
-                raise refused(line, f"{key!r} is no name: a job file has text there")
+                raise refused(line, f"{key!r} is not a name: a job file has text there")
             pairs[key] = _scalar(key, line), node_of(inner, line)
         return Mapping(pairs, line.line, line.column)
     if isinstance(value, list | tuple):

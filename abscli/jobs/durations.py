@@ -13,5 +13,5 @@ def positive_seconds(name: str, duration: Duration) -> float:
     except ValueError as error:
         raise UsageError(f"{name}: {error}") from None
     if seconds <= 0:
-        raise UsageError(f"{name} is {duration!r}, which is not above zero")
+        raise UsageError(f"{name} must be greater than zero, but is {duration!r}")
     return seconds

@@ -127,7 +127,7 @@ def add_operator(
     more = {key: value for key, value in marks.items() if key != "id"}
     id = marks.get("id", name)
     if not isinstance(id, str):
-        raise refused(line, f"{id!r} is no id of an operator", "a letter, then letters, digits, '_', '.' or '-'")
+        raise refused(line, f"{id!r} is not an operator id", "a letter, then letters, digits, '_', '.' or '-'")
     drafts.add(DraftOperator(id, line, kind, work, inputs, more))
     return id
 
@@ -182,7 +182,7 @@ class Stream:
             if not isinstance(column, str):
                 name = column.name if isinstance(column, Column) else "column"
                 hint = f'give names of columns: group_by("{name}")'
-                raise refused(caller()[0], f"group_by: {column!r} is no name", hint)
+                raise refused(caller()[0], f"group_by: {column!r} is not a name", hint)
         return Grouped(self, key)
 
     def distinct(self, *key: str, **marks: Unpack[Marks]) -> Stream:

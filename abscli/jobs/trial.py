@@ -109,7 +109,7 @@ def try_job(
     """
     __tracebackhide__ = True
     if kills < 1:
-        raise UsageError(f"kills is {kills}: a test without a kill proves nothing", hint="give 1 or more")
+        raise UsageError(f"kills is {kills}: a test without a kill proves nothing", hint="use a value of at least 1")
     given = _given(topology, rows)
     # Of records on which an operator fails every one counts.
     by_key = {op.id: _key_of(topology, op, keys) if op.kind is Kind.SINK else () for op in _sinks(topology)}
@@ -164,7 +164,7 @@ class _Trial:
         except TimeoutError:
             raise EngineStopped(
                 f"job {self.topology.job} {run.title} has not ended within {self.seconds:g} s",
-                hint="give a longer timeout=..., or look for a loop that does not terminate",
+                hint="use a longer timeout=..., or look for a loop that does not terminate",
             ) from None
         if answer.failure is not None:
             after = f", after {len(run.kills)} kills" if run.kills else ""
@@ -194,7 +194,7 @@ def _given(topology: Topology, rows: Mapping[str, Iterable[Row]]) -> dict[str, l
     sources = {op.id: op for op in topology.operators if op.kind is Kind.SOURCE}
     _check_ids(rows, sources, "source", "rows")
     if missing := [id for id in sources if id not in rows]:
-        raise UsageError(f"no rows for source {missing[0]}", hint="give each source rows of its own, if only []")
+        raise UsageError(f"no rows for source {missing[0]}", hint="provide rows for each source, even if only []")
     return {id: [_line(row, op) for row in rows[id]] for id, op in sources.items()}
 
 
@@ -202,7 +202,7 @@ def _check_ids(named: Iterable[str], known: Iterable[str], kind: str, argument: 
     __tracebackhide__ = True
     for id in named:
         if id not in known:
-            raise UsageError(f"{argument}: {id!r} is no {kind} of the job", hint=f"{kind}s: {', '.join(known)}")
+            raise UsageError(f"{argument}: {id!r} is not a {kind} of the job", hint=f"{kind}s: {', '.join(known)}")
 
 
 def _line(row: Row, source: Operator) -> str:
@@ -212,9 +212,9 @@ def _line(row: Row, source: Operator) -> str:
         text = row["line"] if isinstance(row, Mapping) and set(row) == {"line"} else row
         if isinstance(text, str) and "\n" not in text:
             return text
-        raise UsageError(f"source {source.id}: {row!r} is no line of text", hint="give a string without a line's end")
+        raise UsageError(f"source {source.id}: {row!r} is not a line of text", hint="use a string without a line break")
     if not isinstance(row, Mapping):
-        raise UsageError(f"source {source.id}: {row!r} is no row", hint='give {"column": value, ...}')
+        raise UsageError(f"source {source.id}: {row!r} is not a row", hint='use {"column": value, ...}')
     try:
         return json.dumps(row, default=_moment_in_json)
     except TypeError as error:
@@ -224,7 +224,7 @@ def _line(row: Row, source: Operator) -> str:
 def _moment_in_json(value: object) -> str:
     if isinstance(value, date):  # a datetime is one, too
         return value.isoformat()
-    raise TypeError(f"of type {type(value).__name__}: give it as the source's files have it")
+    raise TypeError(f"of type {type(value).__name__}: write the value as it appears in the source's files")
 
 
 def _fed(topology: Topology, given: Mapping[str, list[str]], folder: str) -> Topology:
@@ -301,7 +301,7 @@ def _last(rows: Sequence[Written], key: tuple[str, ...] | None, sink: str) -> di
     """The rows that count, by what tells them apart; UsageError where that is not known."""
     if key is None or any(column not in written.row for written in rows for column in key):
         raise UsageError(
-            f"which rows of sink {sink} count is not known: some of the rows before are replaced by later ones",
+            f"cannot determine which rows of sink {sink} to compare: later rows may replace earlier ones",
             hint=f'set its key columns, keys={{"{sink}": ["column"]}}, or [] if every row counts',
         )
     if key:

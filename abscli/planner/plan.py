@@ -175,7 +175,7 @@ def _whole(detail: EpochDetail) -> int:
         reason = f": {facts.reason}" if facts.reason else ""
         raise NoRecovery(
             f"epoch {facts.epoch} is {facts.status}{reason}; tasks can only roll back to a complete epoch",
-            hint="choose a complete epoch, or none to use the newest",
+            hint="choose a complete epoch, or omit it to use the newest",
         )
     return facts.epoch
 

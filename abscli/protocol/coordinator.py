@@ -152,7 +152,7 @@ class Coordinator:
         self._unstopped: set[TaskId] | None = None
         self._behind: dict[ChannelId, int] = {}
         if not self._sources <= self.tasks or not self.tasks:
-            raise ProtocolError("sources must be tasks, and there must be tasks")
+            raise ProtocolError("every source must be a task, and there must be at least one task")
 
     @property
     def open_epochs(self) -> tuple[int, ...]:
@@ -246,7 +246,7 @@ class Coordinator:
 
     def _tasks_lost(self, tasks: frozenset[TaskId], replayed: frozenset[ChannelId]) -> list[CoordinatorAction]:
         if not tasks <= self.tasks:
-            raise ProtocolError(f"lost {_some(tasks - self.tasks)}, which is no task of this job")
+            raise ProtocolError(f"lost {_some(tasks - self.tasks)}, which is not a task of this job")
         actions: list[CoordinatorAction] = []
         for epoch in [e for e in self.open_epochs if self._storing is None or e != self._storing.epoch]:
             actions += self._abort(epoch, f"{_some(tasks)} restarted")
@@ -291,7 +291,7 @@ class Coordinator:
         if acks is None or ack.attempt != self.attempt:
             return []
         if ack.task not in self.tasks:
-            raise ProtocolError(f"ack of epoch {ack.epoch} from {ack.task}, which is no task of this job")
+            raise ProtocolError(f"ack of epoch {ack.epoch} from {ack.task}, which is not a task of this job")
         acks[ack.task] = ack
         return self._store_next()
 

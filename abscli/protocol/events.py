@@ -37,7 +37,7 @@ class RecordsArrived:
 
     def __post_init__(self) -> None:
         if self.count < 1 or self.first < 1:
-            raise ProtocolError(f"{self.channel}: a batch of {self.count} records from record {self.first}")
+            raise ProtocolError(f"{self.channel}: invalid batch: {self.count} records from record {self.first}")
 
 
 @dataclass(frozen=True, slots=True)

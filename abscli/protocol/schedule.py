@@ -97,9 +97,9 @@ class Step:
 
     def __post_init__(self) -> None:
         if not (0 <= self.channel < 2**32 and 0 <= self.number < 2**64):
-            raise ProtocolError(f"a step cannot have channel {self.channel} and number {self.number}")
+            raise ProtocolError(f"invalid schedule step: channel {self.channel}, number {self.number}")
         if self.kind is StepKind.RECORDS and not self.number:
-            raise ProtocolError("a step of no records")
+            raise ProtocolError("invalid schedule step: 0 records")
 
     def __str__(self) -> str:
         return f"{self.kind.name.lower()} {self.number} of {self.channel}"
@@ -125,7 +125,7 @@ class Step:
             kind, channel, number = _STEP.unpack(data)
             return cls(StepKind(kind), channel, number)
         except (struct.error, ValueError) as error:
-            raise ProtocolError(f"{data.hex()} is no step of a schedule") from error
+            raise ProtocolError(f"{data.hex()} is not a valid schedule step") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +147,8 @@ class Delta:
     def __post_init__(self) -> None:
         if not 0 <= self.start <= self.at or self.line < 0 or len(self.steps) % STEP_BYTES:
             raise ProtocolError(
-                f"{self.task}: no piece of a schedule has line {self.line}, start {self.start}, position {self.at} "
-                f"and {len(self.steps)} bytes"
+                f"{self.task}: invalid piece of a schedule: history from attempt {self.line}, start {self.start}, "
+                f"position {self.at}, {len(self.steps)} bytes"
             )
 
     @property
@@ -246,16 +246,16 @@ class Schedule:
 
     def _gap(self, delta: Delta) -> ProtocolError:
         return ProtocolError(
-            f"{self.task}: steps {delta.at} to {delta.end} of line {delta.line} came, of line {self.line} those before "
-            f"{self.end} are known"
+            f"{self.task}: received steps from {delta.at} of the history from attempt {delta.line}, but only steps "
+            f"before {self.end} of the history from attempt {self.line} are known"
         )
 
     def _fork(self, at: int, ours: bytes, theirs: bytes) -> ProtocolError:
         pairs = ((ours[i : i + STEP_BYTES], theirs[i : i + STEP_BYTES]) for i in range(0, len(ours), STEP_BYTES))
         further, (mine, other) = next((i, pair) for i, pair in enumerate(pairs) if pair[0] != pair[1])
         return ProtocolError(
-            f"{self.task}: step {at + further} of line {self.line} is '{Step.decode(mine)}', and came as "
-            f"'{Step.decode(other)}'"
+            f"{self.task}: step {at + further} of the history from attempt {self.line} is '{Step.decode(mine)}' here, "
+            f"but was received as '{Step.decode(other)}'"
         )
 
 
@@ -264,7 +264,9 @@ class Replay:
 
     def __init__(self, schedule: Schedule, at: int) -> None:
         if at < schedule.start:
-            raise ProtocolError(f"{schedule.task}: steps from {at} on are asked for, known from {schedule.start} on")
+            raise ProtocolError(
+                f"{schedule.task}: steps from {at} were requested, but steps are known only from {schedule.start}"
+            )
         self.at = at
         self._task = schedule.task
         self._steps = tuple(schedule.steps(at))

@@ -109,7 +109,7 @@ class Task:
         self.regular = frozenset(self.inputs) - self.back
         if not self.back <= frozenset(self.inputs):
             strangers = ", ".join(map(str, sorted(self.back - frozenset(self.inputs))))
-            raise ProtocolError(f"{name}: back edges {strangers} are no inputs")
+            raise ProtocolError(f"{name}: back edges {strangers} are not inputs")
         if self.back and not self.regular and not policy.copies_at_first:
             raise ProtocolError(f"{name}: no regular input, so no barrier would ever start a copy")
         self.sent = dict.fromkeys(self.outputs, 0) | dict(sent or {})
@@ -200,11 +200,11 @@ class Task:
                 return []
             case Triggered(epoch):
                 if not self.is_triggered:
-                    raise ProtocolError(f"{self.name}: only sources are triggered")
+                    raise ProtocolError(f"{self.name}: only sources can be triggered")
                 return [] if self._is_old(epoch) or epoch <= self.copied else self._copy(epoch)
             case EndOfInput():
                 if not self.is_source:
-                    raise ProtocolError(f"{self.name}: only sources end")
+                    raise ProtocolError(f"{self.name}: only sources can end")
                 self.finished = True
                 return []
             case Persisted(epoch):
@@ -228,7 +228,9 @@ class Task:
         skip = received + 1 - event.first
         # A gap is always an error; a record that came before is one unless its sender has restarted.
         if skip < 0 or (skip and channel not in self._replayed):
-            raise ProtocolError(f"{self.name}: record {event.first} came on {channel}, {received + 1} was next")
+            raise ProtocolError(
+                f"{self.name}: received record {event.first} on {channel}, expected record {received + 1}"
+            )
         actions: list[TaskAction] = []
         if last > received:
             self.received[channel] = last
@@ -305,7 +307,7 @@ class Task:
         if epoch not in self._logging:
             return []
         if channel not in self._logging[epoch]:
-            raise ProtocolError(f"{self.name}: barrier {epoch} came twice on {channel}, or late on a regular input")
+            raise ProtocolError(f"{self.name}: barrier {epoch} arrived twice on {channel}, or late on a regular input")
         self._logging[epoch].discard(channel)
         return self._persist_if_whole(epoch)
 

@@ -105,7 +105,7 @@ def parsed(value: Any) -> Any:
         kind = KINDS[name]
         return kind(**{field: read(given[field]) for field, _, read in _FIELDS[kind] if field in given})
     except (TypeError, KeyError, AttributeError) as error:
-        raise ValueError(f"is no event or action: {str(value)[:80]}") from error
+        raise ValueError(f"is not an event or action: {str(value)[:80]}") from error
 
 
 class TracedTask(Task):
@@ -206,7 +206,7 @@ def task_of(name: str, made: Plain) -> Task:
             watermark=_optional_integer(made.get("watermark")),
         )
     except (TypeError, KeyError, AttributeError) as error:
-        raise ValueError(f"is no task: {error}") from error
+        raise ValueError(f"is not a task: {error}") from error
 
 
 def coordinator_of(made: Plain) -> Coordinator:
@@ -217,4 +217,4 @@ def coordinator_of(made: Plain) -> Coordinator:
         numbers = {name: _text(value) if name == "until" else _integer(value) for name, value in given.items()}
         return Coordinator(tasks, sources, ended=ended, **numbers)
     except (TypeError, KeyError, AttributeError) as error:
-        raise ValueError(f"is no coordinator: {error}") from error
+        raise ValueError(f"is not a coordinator: {error}") from error

@@ -34,7 +34,7 @@ class Moment:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise ValueError(f"a moment of {self.task} at step {self.step} is of no known kind: {self.kind!r}")
+            raise ValueError(f"the event of {self.task} at step {self.step} has an unknown kind: {self.kind!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Message:
 
     def __post_init__(self) -> None:
         if self.received is not None and self.received < self.sent:
-            raise ValueError(f"{self.label!r} is sent at step {self.sent} and received at {self.received}")
+            raise ValueError(f"{self.label!r} is received at step {self.received}, but sent only at step {self.sent}")
 
     @property
     def barrier(self) -> bool:
@@ -83,12 +83,12 @@ class Diagram:
     def __post_init__(self) -> None:
         names = {*self.tasks, COORDINATOR}
         if len(set(self.tasks)) < len(self.tasks):
-            raise ValueError("a task stands twice in a diagram")
+            raise ValueError("a task appears twice in the diagram")
         if self.groups and len(self.groups) != len(self.tasks):
-            raise ValueError(f"a diagram has {len(self.tasks)} tasks in {len(self.groups)} groups")
+            raise ValueError(f"the diagram has {len(self.tasks)} tasks, but groups for {len(self.groups)} tasks")
         named = [m.task for m in self.moments] + [end for m in self.messages for end in (m.sender, m.receiver)]
         if strangers := sorted(set(named) - names):
-            raise ValueError(f"a diagram has no task {strangers[0]}")
+            raise ValueError(f"the diagram has no task {strangers[0]}")
 
     def lines(self) -> tuple[str, ...]:
         """The tasks that have a line of their own: the coordinator first if it has any part in this."""

@@ -74,7 +74,7 @@ def shortest(
     model = models[0]
     best = broken(model, steps)
     if best is None:
-        raise ValueError("the steps do not break the rule")
+        raise ValueError("replaying these steps does not violate the rule")
     for smaller in models[1:]:
         if (played := broken(smaller, best.steps)) is not None:
             model, best = smaller, played

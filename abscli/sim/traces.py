@@ -225,7 +225,7 @@ def check_trace(lines: Iterable[bytes], path: str = "trace") -> Checked:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             if section is None:
                 raise _no_trace(str(error), path) from None
-            disagreements.append(Disagreement(number, "", "line", f"is no line of a trace: {error}"))
+            disagreements.append(Disagreement(number, "", "line", f"is not a line of a trace: {error}"))
     if section is None:
         raise _no_trace("it has no attempt", path)
     section.end()
@@ -234,7 +234,7 @@ def check_trace(lines: Iterable[bytes], path: str = "trace") -> Checked:
 
 
 def _no_trace(reason: str, path: str) -> FormatError:
-    return FormatError(f"is no trace: {reason}", path=path, hint="`abs run --trace FILE` makes one")
+    return FormatError(f"is not a trace: {reason}", path=path, hint="`abs run --trace FILE` records a trace")
 
 
 @dataclass(slots=True)
@@ -321,7 +321,8 @@ class _Attempt:
         else:
             again = bool(line.created.get("replaying"))
             if type(line.created["attempt"]) is not int:
-                raise Disagrees("line", f"{line.at} begins in attempt {line.created['attempt']!r}, which is no number")
+                message = f"{line.at} begins in attempt {line.created['attempt']!r}, which is not a number"
+                raise Disagrees("line", message)
             self._lives[line.instance] = _Life(task_of(line.at, line.created), line.created["attempt"], again)
 
     def _go_on(self, number: int, line: Line, life: _Life) -> None:

@@ -292,7 +292,7 @@ class System(Protocol):
         """Names of epochs, which stay while they have one; OtherFormat where there is no such thing."""
         raise OtherFormat(
             f"checkpoints of {self.words.title} have no tags: {self.words.title} removes them as it is configured",
-            path=store.path, hint="`abs copy REF PATH` copies one to a location that nothing cleans up",
+            path=store.path, hint="`abs copy REF PATH` copies a checkpoint to a directory that is not cleaned up",
         )  # fmt: skip
 
     def store_text(self, page: StorePage, *, width: int, ascii: bool) -> str:
@@ -362,7 +362,7 @@ class System(Protocol):
         """A changed copy of an epoch, by a file of changes, in another layout, or both. to: where it goes; write: it
         is made, else only worked out; progress: told the bytes of every read and write."""
         message = f"checkpoints of {self.words.title} are not rewritten"
-        raise OtherFormat(message, path=store.path, hint="abs plan-recovery and abs restore bring them back")
+        raise OtherFormat(message, path=store.path, hint="use abs plan-recovery and abs restore to recover them")
 
 
 def _orphans(report: StoreReport) -> Orphans | None:

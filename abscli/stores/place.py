@@ -51,7 +51,7 @@ def place_checks(path: str, *, read_only: bool = False) -> Iterator[Check]:
             yield Check("store", Verdict.OK, f"{path} is empty: 'abs run' begins a store there")
         else:
             hint = "is this the folder of a store? 'abs inspect' names those nearby"
-            yield Check("store", Verdict.WARNING, f"{path} has files, and is no store", hint)
+            yield Check("store", Verdict.WARNING, f"{path} has files, and is not a store", hint)
     except (FormatError, OSError) as error:
         yield _failed("store", error)
         return
@@ -70,7 +70,7 @@ def place_checks(path: str, *, read_only: bool = False) -> Iterator[Check]:
 def _not_there(path: str) -> Iterator[Check]:
     """A folder that 'abs run' would make."""
     if obstacle := no_directory(path):
-        yield Check("store", Verdict.PROBLEM, f"{path}: {obstacle}, where a directory is needed", "name another path")
+        yield Check("store", Verdict.PROBLEM, f"{path}: {obstacle}, where a directory is needed", "choose another path")
         return
     above = os.path.dirname(os.path.abspath(path))
     while not os.path.isdir(above) and above != os.path.dirname(above):

@@ -65,7 +65,8 @@ def recognise(storage: Storage, wanted: str | None = None) -> System:
             return system
     looked = "; ".join(f"{system.name}: {system.words.looked_for}" for system in SYSTEMS)
     raise NotFound(
-        f"no store here; looked for {looked}", path=storage.root, hint="--format names the format of a damaged store"
+        f"no store here; looked for {looked}", path=storage.root,
+        hint="use --format to specify the format of a damaged store",
     )
 
 

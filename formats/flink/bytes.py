@@ -139,7 +139,7 @@ class Reader:
         try:
             return decode_utf(data)
         except UnicodeError:
-            raise self.error("bytes that are no text", field, at) from None
+            raise self.error("bytes that are not text", field, at) from None
 
 
 def decode_utf(data: bytes) -> str:

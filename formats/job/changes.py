@@ -50,7 +50,7 @@ def operator_id(node: Node, label: str, mistakes: Mistakes) -> str | None:
     """The id of an operator, of this file or of an older one."""
     text = read.string.read(node, label, mistakes)
     if text is not None and not ID.fullmatch(text):
-        mistakes.add(node, f"{label}: {shown(text)} is no operator id")
+        mistakes.add(node, f"{label}: {shown(text)} is not an operator id")
         return None
     return text
 
@@ -119,4 +119,4 @@ def _check_end(
         mistakes.add(item, f"moved: {before} moves in a circle", "end it at an operator of this file")
     elif after not in ends:
         hint = mistakes.near(after, ends) or "end it at an operator of this file"
-        mistakes.add(item, f"moved: {before} moves to {after}, which is no operator of this file", hint)
+        mistakes.add(item, f"moved: {before} moves to {after}, which is not an operator of this file", hint)

@@ -25,7 +25,7 @@ def duration(node: Node, label: str, mistakes: Mistakes) -> int | None:
     if isinstance(value, str):
         if re.search(_PATTERN, value):
             return microseconds_of(value)
-        mistakes.add(node, f"{label} is no duration above zero: {read.describe(node)}", _EXAMPLES)
+        mistakes.add(node, f"{label} is not a duration greater than zero: {read.describe(node)}", _EXAMPLES)
         return None
     seconds = read.positive.read(node, label, mistakes)
     return None if seconds is None else microseconds_of(seconds)

@@ -40,7 +40,7 @@ def parse_expression(text: str, names: Collection[str]) -> ast.expr:
         with _PARSING:
             expression = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise BadExpression(f"{text!r} is no expression: {error}".split("\n")[0]) from None
+        raise BadExpression(f"{text!r} is not an expression: {error}".split("\n")[0]) from None
     _check(expression, text, names)
     return expression
 

@@ -137,7 +137,7 @@ def read_operator(
         mistakes.add(key, f"an operator's id must be a string, not {read.describe(key)}", hint)
     elif not ID.fullmatch(key.text):
         hint = "a letter, then letters, digits, '_', '.' or '-'"
-        mistakes.add(key, f"{shown(key.text)} is no operator id", hint)
+        mistakes.add(key, f"{shown(key.text)} is not an operator id", hint)
     draft = Draft(key.text, key)
     where = f"operator {clipped(key.text)}"
     if not isinstance(node, Mapping):

@@ -34,7 +34,7 @@ def check_graph(drafts: dict[str, Draft], at: Place, mistakes: Mistakes) -> tupl
         for entry in draft.inputs:
             source = drafts.get(entry.source)
             if source is None:
-                message = f"operator {draft.id}: input {shown(entry.source)} is no operator of this file"
+                message = f"operator {draft.id}: input {shown(entry.source)} is not an operator of this file"
                 mistakes.add(entry.at, message, mistakes.near(entry.source, drafts))
                 draft.inputs_broken = True
                 continue

@@ -57,7 +57,7 @@ class FactFiles:
         try:
             self.facts = facts or self._unseal(layout.STORE, StoreFacts)
         except NotFound:
-            raise NotFound("no store here: it has no abs-store.json", path=storage.root) from None
+            raise NotFound("not a store: abs-store.json is missing", path=storage.root) from None
 
     def _unseal(self, path: str, kind: type[F]) -> F:
         where = f"{self.storage.root}/{path}"
@@ -318,7 +318,7 @@ class FactFiles:
         try:
             topology = msgspec.json.decode(data, type=Topology)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise Damaged(f"is no job graph: {error}", path=where) from None
+            raise Damaged(f"is not a job graph: {error}", path=where) from None
         check_graph(topology, where)
         return topology
 

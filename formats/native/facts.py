@@ -552,7 +552,7 @@ def decode_facts(data: bytes, kind: type[F], path: str, schema: str | None = Non
         facts = msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         _refuse_other(data, path)
-        raise Damaged(f"its digest holds, but it is no {schema}: {error}", path=path) from None
+        raise Damaged(f"its checksum matches, but it is not a valid {schema}: {error}", path=path) from None
     check_version(getattr(facts, "version", FORMAT_VERSION), path=path, hint=RECREATE)
     if getattr(facts, "schema", None) != schema:
         raise Damaged(f"is a {getattr(facts, 'schema', None)!r}, expected {schema!r}", path=path)

@@ -104,7 +104,8 @@ def _is_at(fd: int, path: str) -> bool:
 
 def _no_lock(path: str) -> Damaged:
     """The error for what is no file that can be locked, such as a pipe, a link or a folder."""
-    return Damaged("is no plain file", path=path, hint="remove it: abs makes a new one, when no job runs on the store")
+    hint = "remove it when no job runs on the store: abs creates a new one"
+    return Damaged("is not a plain file", path=path, hint=hint)
 
 
 def _locked(fd: int) -> bool:

@@ -59,18 +59,18 @@ def check_facts(facts: msgspec.Struct, where: str) -> None:
         id = getattr(facts, field, None)
         # A tag that `abs rebuild` recreated from its file name does not know the attempt.
         if id is not None and not (isinstance(facts, TagFacts) and id == ""):
-            _name(id, _ATTEMPT, "id of an attempt", where)
+            _name(id, _ATTEMPT, "attempt id", where)
     match facts:
         case ManifestFacts():
             _file(facts.tasks_file, where)
             for operator in (*facts.moved, *facts.moved.values(), *facts.removed):
-                _name(operator, _OPERATOR, "operator", where)
+                _name(operator, _OPERATOR, "operator id", where)
         case TagFacts():
             if not is_tag_name(facts.name):
-                raise _no_name(facts.name, "name of a tag", where)
+                raise _no_name(facts.name, "tag name", where)
         case RecoveryFacts():
             for operator, subtasks in facts.restart.items():
-                _name(operator, _OPERATOR, "operator", where)
+                _name(operator, _OPERATOR, "operator id", where)
                 _name(subtasks, _SUBTASKS, "set of subtasks", where)
         case PartFacts():
             _check_part(facts, where)
@@ -116,7 +116,7 @@ def _all_plain(parts: Sequence[PartFacts]) -> bool:
 
 def _check_part(part: PartFacts, where: str) -> None:
     _name(part.task_name, _TASK_NAME, "task", where)
-    _name(part.attempt_id, _ATTEMPT, "id of an attempt", where)
+    _name(part.attempt_id, _ATTEMPT, "attempt id", where)
     for file in part.state:
         _file(file, where)
         _row_groups(file, where)
@@ -125,7 +125,7 @@ def _check_part(part: PartFacts, where: str) -> None:
         if log.file is not None:
             _file(log.file, where)
     for operator in (*part.sent, *part.received, *part.round_robin):
-        _name(operator, _OPERATOR, "operator", where)
+        _name(operator, _OPERATOR, "operator id", where)
     for position in part.positions or ():
         # A source of many files has as many of them in every epoch: the words are made for those that are wrong.
         if (position.offset or 0) < 0 or (position.records or 0) < 0:
@@ -165,7 +165,7 @@ def _row_groups(file: StateFileFacts, where: str) -> None:
             _name(group.sha256, _DIGEST, f"digest of the {start} of {file.path}", where)
         end, last = group.offset + group.bytes, group.last
     if file.key_groups is not None and file.key_groups[0] > file.key_groups[1]:
-        raise Damaged(f"{file.path}: {file.key_groups[0]} to {file.key_groups[1]} are no key groups", path=where)
+        raise Damaged(f"{file.path}: {file.key_groups[0]} to {file.key_groups[1]} are not key groups", path=where)
     if not end <= file.footer.offset < size:
         message = f"{file.path} has {size} bytes, row groups up to byte {end} and a footer from {file.footer.offset} on"
         raise Damaged(message, path=where)
@@ -196,7 +196,7 @@ def _sink_file(file: SinkFile, whose: PartFacts, where: str) -> None:
 
 def _not_negative(number: int | None, noun: str, where: str) -> None:
     if number is not None and number < 0:
-        raise Damaged(f"{number} is no {noun}", path=where)
+        raise Damaged(f"{number} is not a valid {noun}", path=where)
 
 
 def _name(value: str, pattern: re.Pattern[str], noun: str, where: str) -> None:
@@ -207,7 +207,7 @@ def _name(value: str, pattern: re.Pattern[str], noun: str, where: str) -> None:
 def _no_name(value: str, noun: str, where: str) -> UnsafePath:
     shown = repr(value if len(value) <= 60 else value[:57] + "...")
     return UnsafePath(
-        f"{shown} is no {noun}", path=where, hint="this file was not written by abs; do not trust this store"
+        f"{shown} is not a valid {noun}", path=where, hint="this file was not written by abs; do not trust this store"
     )
 
 
@@ -215,7 +215,7 @@ def check_graph(topology: Topology, where: str) -> None:
     """Raise UnsafePath for an id that is no name, Damaged for a graph that does not hold or is too large for a store:
     what is made of a graph is as large as its tasks and channels are many."""
     for op in topology.operators:
-        _name(op.id, _OPERATOR, "operator", where)
+        _name(op.id, _OPERATOR, "operator id", where)
     for problem in _graph_problems(topology):
         raise Damaged(problem, path=where)
     for number, most, noun in zip(size_of(topology), (MAX_TASKS, MAX_CHANNELS), ("tasks", "channels"), strict=True):

@@ -110,7 +110,7 @@ def read_pack(storage: Storage, path: str) -> Pack:
         head = storage.read(path, 0, length)
     line = head[: head.find(b"\n") + 1]
     if not line:
-        raise Damaged("is no pack: it does not begin with a line of facts", path=where)
+        raise Damaged("is not a pack: it does not begin with a line of facts", path=where)
     facts = unseal(line, PackFacts, where)
     check_facts(facts, where)
     place = layout.pack_of(path)

@@ -50,7 +50,7 @@ def read_steps(text: str) -> Iterator[tuple[TakenStep, int]]:
     for word in text.split():
         match = _WORD.fullmatch(word)
         if match is None:
-            raise ValueError(f"{word[:40]!r} is no step")
+            raise ValueError(f"{word[:40]!r} is not a step")
         kind, channel, number, times = match.groups()
         total += int(times or 1)
         if total > MOST_STEPS:

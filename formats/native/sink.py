@@ -86,7 +86,7 @@ def epoch_of_part(name: str) -> int:
     match = PART.fullmatch(name)
     if match is None:
         raise Damaged(
-            f"{name!r} is no name of a part", hint="the file that names it was not written by abs; do not trust it"
+            f"{name!r} is not the name of a part", hint="the file that names it was not written by abs; do not trust it"
         )
     return int(match.group(2))
 

@@ -33,18 +33,19 @@ def check_ending(path: str) -> str:
     """The ending of a name; BadExport for another than those of ENDINGS."""
     ending = os.path.splitext(path)[1].lower()
     if ending not in ENDINGS:
-        raise BadExport(f"{path!r} does not say which format", hint=f"end it in {', '.join(ENDINGS)}")
+        hint = f"use a file name that ends in {' or '.join(ENDINGS)}"
+        raise BadExport(f"{path!r} does not say which format", hint=hint)
     return ending
 
 
 def new_folder(path: str) -> str:
     """A folder for files, made where there is none; BadExport for one that has something in it, and for none."""
     if not path or (os.path.lexists(path) and not os.path.isdir(path)):
-        raise BadExport(f"{path!r} is no folder", hint="name a new folder")
+        raise BadExport(f"{path!r} is not a directory", hint="specify a new directory")
     with writing(path):
         os.makedirs(path, exist_ok=True)
         if os.listdir(path):
-            raise BadExport(f"{path!r} has something in it", hint="name a new folder")
+            raise BadExport(f"{path!r} is not empty", hint="specify a new directory")
     return path
 
 
@@ -95,7 +96,7 @@ class RowsFile:
     def __enter__(self) -> RowsFile:
         status = self._file.check()
         if status is not None and not stat.S_ISREG(status.st_mode):
-            raise BadExport("is no regular file", path=self._path, hint="name a file")
+            raise BadExport("is not a regular file", path=self._path, hint="specify a regular file")
         with writing(self._path):
             self._temporary = temporary_name(self._path)
             fd = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)  # less umask

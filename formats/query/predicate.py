@@ -313,7 +313,7 @@ def literal(text: str, kind: pa.DataType, column: str) -> pa.Scalar:
         return pa.scalar(text, kind) if types.is_string(kind) else pa.scalar(text, pa.string()).cast(kind)
     except (ValueError, KeyError, ArithmeticError, pa.ArrowException):
         hint = f'--where "{column} is null"' if text.lower() == "null" else None
-        raise BadPredicate(f"column {column!r} is of type {kind}, and {text!r} is no {kind}", hint=hint) from None
+        raise BadPredicate(f"{text!r} is not a value of type {kind}, which column {column!r} has", hint=hint) from None
 
 
 # -- what can be left unread ----------------------------------------------------------------------------------

@@ -150,7 +150,7 @@ def _profile(environment: Mapping[str, str]) -> dict[str, str]:
         except (configparser.Error, UnicodeDecodeError) as error:
             line = str(error).splitlines()[0]
             raise FormatError(
-                f"is no file of profiles: {line}", path=path, hint="mend it, or set AWS_* instead"
+                f"is not a file of profiles: {line}", path=path, hint="mend it, or set AWS_* instead"
             ) from None
         if parser.has_section(section):
             settings |= dict(parser.items(section))

@@ -53,7 +53,7 @@ def site_settings(environment: Mapping[str, str]) -> dict[str, str]:
         except FileNotFoundError:
             continue
         except ElementTree.ParseError as error:
-            raise FormatError(f"is no configuration of Hadoop's: {error}", path=path,
+            raise FormatError(f"is not a Hadoop configuration file: {error}", path=path,
                               hint="HADOOP_CONF_DIR names its folder") from None  # fmt: skip
         for entry in root.iter("property"):
             key, value = (entry.findtext("name") or "").strip(), (entry.findtext("value") or "").strip()

@@ -81,12 +81,12 @@ class LocalStorage:
             if error.errno in _ABSENT:
                 raise NotFound("no such file", path=full) from None
             if error.errno in _NO_FILE:
-                raise Damaged("is no plain file", path=full) from None
+                raise Damaged("is not a plain file", path=full) from None
             raise
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
             os.close(fd)
-            raise Damaged("is no plain file", path=full)
+            raise Damaged("is not a plain file", path=full)
         with open(fd, "rb") as f:
             if offset:
                 f.seek(offset)

@@ -395,9 +395,9 @@ class ObjectStorage:
         if "Encountered object" in str(error):
             hint = "another program put it there: remove it, or give the store a place of its own"
             return Damaged(
-                f"holds an object whose name is no path: {redact_error(error)}", path=self._where(path), hint=hint
+                f"holds an object whose name is not a path: {redact_error(error)}", path=self._where(path), hint=hint
             )
-        return UnsafePath(f"is no name that an object can have: {redact_error(error)}", path=self._where(path))
+        return UnsafePath(f"cannot be the name of an object: {redact_error(error)}", path=self._where(path))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return functools.partial(ObjectStorage, may_show=self._may_show), (self._root,)

@@ -216,7 +216,7 @@ class _Builder:
             self._mistakes.add(scalar, f"cannot be read as {tag.rpartition(':')[2]}", "quote it if it is text")
             return scalar
         if isinstance(value, float) and not math.isfinite(value):
-            self._mistakes.add(scalar, f"{event.value} is no finite number", "quote it if it is text")
+            self._mistakes.add(scalar, f"{event.value} is not a finite number", "quote it if it is text")
             return scalar
         return Scalar(event.value, value, plain, line, column)
 

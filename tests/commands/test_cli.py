@@ -155,7 +155,7 @@ def test_the_version_is_said(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "x", "--store", "s", "--interval", "soon"], "'soon' is not a duration"),
         (["run", "x", "--store", "s", "--keep", "0"], "0 is below 1"),
         (["run", "x", "--store", "s", "--keep", "many"], "'many' is not a whole number"),
-        (["run", "x", "--store", "s", "--interval", "0s"], "is not above zero"),
+        (["run", "x", "--store", "s", "--interval", "0s"], "is not greater than zero"),
         (["completion", "csh"], "'csh' is none of bash, zsh, fish"),
         (["plan-recovery"], "a store (REF) or --topology is needed"),
     ],
@@ -479,5 +479,5 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
 
 
 def test_an_interval_is_above_zero() -> None:
-    with pytest.raises(typer.BadParameter, match="above zero"):
+    with pytest.raises(typer.BadParameter, match="not greater than zero"):
         positive_duration("0ms")

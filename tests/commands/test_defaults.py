@@ -66,7 +66,7 @@ def test_lists_are_options_that_are_given_several_times(folder: Path, capsys: Ca
 
 
 @pytest.mark.parametrize(("text", "message"), [
-    ("[gc\n", "is no TOML"), ("[inspct]\n", "[inspct] is no command"), ("[gc]\nkep = 1\n", "kep is no option"),
+    ("[gc\n", "is not TOML"), ("[inspct]\n", "[inspct] is not a command"), ("[gc]\nkep = 1\n", "kep is not an option"),
     ("[gc]\nyes = true\n", "never as a default"), ("[gc]\nkeep = 0\n", "(from abs.toml)"),
     ("[gc]\nkeep = [1, 2]\n", "takes one value"), ("[gc]\nkeep = {a = 1}\n", "neither a text"),
     ("[gc]\nkeep = 1979-05-27\n", "neither a text"),
@@ -101,7 +101,7 @@ def test_a_store_that_is_not_there_yet_is_waited_for(folder: Path) -> None:
     try:
         assert watching.stderr is not None
         assert watching.stdout is not None
-        assert "waiting for it" in watching.stderr.readline()
+        assert "waiting until it exists" in watching.stderr.readline()
         make_store("later")
         deadline = time.monotonic() + PATIENCE
         line = watching.stdout.readline()

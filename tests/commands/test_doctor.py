@@ -140,13 +140,13 @@ def test_little_memory_and_no_room_are_said(capsys: Capture, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("no toml", "is no TOML"),
-        ("[runn]\n", "[runn] is no command"),
+        ("no toml", "is not TOML"),
+        ("[runn]\n", "[runn] is not a command"),
         ('[run]\ninterval = "soon"\n', "[run] interval: 'soon' is not a duration"),
         ('[run]\npolicy = "best"\n', "[run] policy: 'best'"),
-        ("[gc]\nkeeep = 1\n", "[gc] keeep is no option of 'abs gc'"),
+        ("[gc]\nkeeep = 1\n", "[gc] keeep is not an option of 'abs gc'"),
         ("keeep = 1\n", "keeep is an option of no command"),
-        ("[doctor]\nspurk = true\n", "[doctor] spurk is no option of 'abs doctor'"),
+        ("[doctor]\nspurk = true\n", "[doctor] spurk is not an option of 'abs doctor'"),
     ],
 )
 def test_a_file_of_defaults_that_does_not_hold_is_named(

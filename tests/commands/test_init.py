@@ -93,7 +93,7 @@ def test_the_job_has_the_name_that_was_given(name: str, tmp_path: Path, capsys: 
 def test_a_name_that_is_none_is_refused(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, tmp_path / "new", "--job", name)
     assert (code, (tmp_path / "new").exists()) == (2, False)
-    assert "is no name for a job" in err
+    assert "cannot be the name of a job" in err
 
 
 def test_nothing_is_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

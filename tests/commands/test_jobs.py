@@ -463,7 +463,7 @@ def test_too_many_workers_are_refused_before_anything_is_written(tmp_path: Path)
         "run", tmp_path / "job.yaml", "--store", tmp_path / "store", "--master", "local[1]", "--workers", "2"
     )
     assert done.returncode == 2
-    assert "2 workers need 2 slots, the master has 1" in done.stderr
+    assert "2 workers need 2 slots, but the master has only 1" in done.stderr
     assert not (tmp_path / "store" / "attempts").exists()
 
 

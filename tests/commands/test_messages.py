@@ -298,7 +298,7 @@ def test_a_restore_follows_a_link_and_names_the_file_in_its_way(
     for below in ("", "/below"):
         assert main([*restore, f"{job}{below}"]) == 2
         told = capsys.readouterr().err
-        assert "cannot be a directory" in told
+        assert "cannot be used as a directory" in told
         assert "is a file" in told
     assert main([*restore, str(tmp_path / "to")]) == 0
     assert (tmp_path / "to").is_symlink()

@@ -349,7 +349,7 @@ def test_the_output_of_a_spark_query_is_that_of_its_plan(
     monkeypatch.chdir(tmp_path)
     checkpoint = copy_of("broken_missing_sst", tmp_path)
     output = facts(capsys, checkpoint)["resume"]["output"]
-    assert output[0] == "Batch 3 ran to the end: the sink has them, and gets the same input again."
+    assert output[0] == "Batch 3 ran to the end: the sink has the output, and gets the same input again."
     main(["plan-recovery", str(checkpoint)])
     planned = " ".join(capsys.readouterr().out.split())
     assert all(sentence in planned for sentence in output)
@@ -566,10 +566,13 @@ def test_a_page_has_to_have_a_place(store: Path, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"\xff\xfe", "is no JSON"),
+        (b"\xff\xfe", "is not JSON"),
         (b"[1]", "has no schema"),
         (b"{}", "has no schema"),
-        (b'{"schema": "abs.run", "version": "0-dev"}', "is of abs.run, for which there is no report"),
+        (
+            b'{"schema": "abs.run", "version": "0-dev"}',
+            "has the schema abs.run: no report is available for such a file",
+        ),
         (b'{"schema": "abs.validate", "version": "0-dev"}', "is not a valid abs.validate"),
         (b'{"schema": "abs.diff", "version": "0-dev", "from": 3}', "is not a valid abs.diff"),
         (b'{"schema": "abs.plan", "version": "0-dev"}', "plan"),

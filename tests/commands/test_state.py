@@ -120,8 +120,9 @@ def test_ndjson_has_a_row_a_line(store: Path, capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.parametrize(("args", "says"), [
     (["nobody"], "there is state of counts"), (["counts", "--where", "x = 1"], "there are __key_group, word, n"),
-    (["counts", "--where", "n = many"], "'many' is no int64"), (["counts", "--columns", "x"], "no column 'x'"),
-    (["counts", "--state", "s"], "no state 's'"), (["counts", "--out", "x.xlsx"], "end it in .parquet"),
+    (["counts", "--where", "n = many"], "'many' is not a value of type int64"),
+    (["counts", "--columns", "x"], "no column 'x'"), (["counts", "--state", "s"], "no state 's'"),
+    (["counts", "--out", "x.xlsx"], "use a file name that ends in .parquet"),
     (["counts", "--limit", "-1"], "below 0"), (["counts", "--where", "n ="], "expected a value"),
 ])  # fmt: skip
 def test_wrong_usage_says_what_there_is(

@@ -89,7 +89,7 @@ def test_a_line_that_is_no_json_is_named(tmp_path: Path) -> None:
 def test_a_store_with_epochs_asks_for_resume(tmp_path: Path) -> None:
     write_words(tmp_path)
     run(word_count(), tmp_path)
-    with pytest.raises(UsageError, match=r"has epochs? .* already") as caught:
+    with pytest.raises(UsageError, match=r"already contains epochs? ") as caught:
         run(word_count(), tmp_path)
     assert "--resume" in (caught.value.hint or "")
 
@@ -179,7 +179,7 @@ def test_two_stores_do_not_take_turns_at_one_sink(tmp_path: Path, small_batches:
     done = restore(plan, word_count(), inline(tmp_path, until="end"), to=str(tmp_path / "copy"))
     assert done.finished
     assert last_counts(tmp_path) == counts
-    with pytest.raises(UsageError, match="has written since"):
+    with pytest.raises(UsageError, match="that was written later"):
         run(word_count(), tmp_path, from_epoch=plan.body.epoch)
     assert last_counts(tmp_path) == counts
 
@@ -192,7 +192,7 @@ def test_no_input_is_an_error_that_names_the_pattern(tmp_path: Path) -> None:
 def test_an_opaque_operator_cannot_be_run(tmp_path: Path) -> None:
     topology = word_count()
     operators = (*topology.operators[:1], msgspec.structs.replace(topology.operators[1], kind=Kind.OPAQUE))
-    with pytest.raises(UsageError, match="words is opaque"):
+    with pytest.raises(UsageError, match="words is of kind opaque"):
         run(msgspec.structs.replace(topology, operators=(*operators, *topology.operators[2:])), tmp_path)
 
 

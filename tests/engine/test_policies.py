@@ -263,7 +263,7 @@ def test_a_job_goes_on_under_the_policy_that_it_ran_under_last(tmp_path: Path) -
         latest = store(tmp_path).latest()
         assert run(word_count(), tmp_path, asked, from_epoch=latest).policy == found
         assert store(tmp_path).attempts()[-1].policy == found
-    with pytest.raises(UsageError, match="there is no policy 'exactly-twice'"):
+    with pytest.raises(UsageError, match="unknown policy 'exactly-twice'"):
         run(word_count(), tmp_path, "exactly-twice", from_epoch=store(tmp_path).latest())
 
 

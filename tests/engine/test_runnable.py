@@ -50,7 +50,7 @@ operators:
   other: {from: opaque, sink: {type: avro, path: other}}
 """
 EXPECTED = [
-    "4:26: operator queue: no source type 'pulsar'",
+    "4:26: operator queue: unknown source type 'pulsar'",
     "5:40: operator nothing: no file matches 'none/*.txt'",
     "7:51: operator typed: unknown type 'uuid' of column 'id'",
     "8:28: operator lost: cannot load 'functions:lost': AttributeError: module 'functions' has no attribute 'lost'",
@@ -62,11 +62,11 @@ EXPECTED = [
     "12:71: operator sums, output t: cannot sum a column of type string",
     "12:87: operator sums: no column 'other' in what rows sends",
     "13:39: operator misspelt: no built-in function 'wrods'",
-    "14:35: operator later is a process without a key: it can be inspected and planned for, not run",
-    "15:3: operator opaque is opaque: it can be inspected and planned for, not run",
+    "14:35: operator later is a process without a key, which abs can inspect and plan for, but not run",
+    "15:3: operator opaque is of kind opaque, which abs can inspect and plan for, but not run",
     "16:36: operator wrong: flat_map must be a string, not the number 3",
     "18:51: sinks out and again both write to 'out'",
-    "19:38: operator other: no sink type 'avro'",
+    "19:38: operator other: unknown sink type 'avro'",
 ]
 
 
@@ -144,7 +144,7 @@ def test_event_time_is_a_column_of_times(tmp_path: Path) -> None:
 
     keys = ("source", "event_time", "column")
     assert faults("at") == []
-    reason = "it is string, and event time is a timestamp or a date"
+    reason = "it is string, but event time must be a timestamp or a date"
     assert faults("key") == [(keys, f"operator rows: column 'key' cannot be event time: {reason}")]
     assert faults("when") == [(keys, "operator rows: no column 'when' for event time in what it reads")]
 
@@ -201,7 +201,7 @@ def test_columns_are_followed_as_far_as_they_are_known(tmp_path: Path) -> None:
     listed = "  c: {from: s, reduce: {key: [line], some: {collect: line, limit: 2}}}\n"
     nested = "  d: {from: c, reduce: {key: [line], best: {top_n: some, n: 2}}}\n"
     assert known(listed + nested, tmp_path) == [
-        "operator d, output best: cannot put a column of type list<item: string> in order"
+        "operator d, output best: cannot order by a column of type list<item: string>"
     ]
     broken = counted.replace('count: "*"', "count: word")  # its own finding is enough: `n` is not missing besides
     assert known(broken + "  d: {from: c, distinct: [n]}\n", tmp_path) == [
@@ -397,7 +397,7 @@ def test_a_table_without_a_catalog_is_said(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(CATALOGS)
     assert [place.partition(": ")[2] for place in places(tmp_path / "job.yaml")] == [
         "sink nowhere has no catalog: nothing says where its table is",
-        "sink in_a_bucket has warehouse s3://lake alone, which is no folder: nothing says where its table is",
+        "sink in_a_bucket has warehouse s3://lake alone, which is not a folder: nothing says where its table is",
         "sink relative: 'sqlite:///catalog.db' would be another file for each folder that the job is started from",
         "sinks lake and again both write to table a.t",
     ]

@@ -205,7 +205,7 @@ def test_a_job_is_not_over_before_its_workers_have_ended(tmp_path: Path, spark: 
 
 def test_more_workers_than_slots_are_refused_at_once(tmp_path: Path, spark: Any) -> None:
     write_words(tmp_path)
-    with pytest.raises(UsageError, match="5 workers need 5 slots, the master has 4"):
+    with pytest.raises(UsageError, match="5 workers need 5 slots, but the master has only 4"):
         run_job(word_count(8), str(tmp_path / STORE), options(tmp_path, spark, workers=5))
 
 

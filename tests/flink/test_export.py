@@ -66,7 +66,7 @@ def test_a_state_that_cannot_be_read_is_named_and_the_others_are_written(
 
 def test_what_does_not_go_together_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words, message in (
-        (["--all"], "name a new folder"),
+        (["--all"], "specify a new directory"),
         (["--all", "--out", str(tmp_path / "x"), "--key", "a"], "remove --key"),
     ):
         assert main(["state", str(CANONICAL), *words]) == 2
@@ -74,7 +74,7 @@ def test_what_does_not_go_together_is_said(tmp_path: Path, capsys: pytest.Captur
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
     assert main(["state", str(CANONICAL), "--all", "--out", str(tmp_path / "full")]) == 2
-    assert "has something in it" in capsys.readouterr().err
+    assert "is not empty" in capsys.readouterr().err
 
 
 def test_rows_that_only_a_class_of_the_job_can_read_are_missed_aloud(

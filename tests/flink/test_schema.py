@@ -201,7 +201,7 @@ def test_the_schema_in_the_snapshot_is_held_against_the_given_one() -> None:
 def test_types_are_read_as_java_writes_them() -> None:
     assert canonical("java.util.Map<String, List<shop.Item>>") == "map<string,list<shop.Item>>"
     for text in ("list<", "a b", "", "list>"):
-        with pytest.raises(ValueError, match="is no type"):
+        with pytest.raises(ValueError, match="is not a type"):
             canonical(text)
 
 

@@ -146,12 +146,12 @@ def test_the_page_says_the_verdict_first_and_why(matrix: Path, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--for", "flink:9.9"], "'9.9' is no Flink that is asked about"),
-        (["--for", "flink:02.3"], "'02.3' is no Flink that is asked about"),
-        (["--for", "flink:2.03"], "'2.03' is no Flink that is asked about"),
-        (["--for", "flink:2.3.01"], "'2.3.01' is no Flink that is asked about"),
-        (["--for", "flink:\u0662.3"], "'\u0662.3' is no Flink that is asked about"),
-        (["--for", "flink:2.3\n"], "is no Flink that is asked about"),
+        (["--for", "flink:9.9"], "'9.9' is not a Flink release that can be checked"),
+        (["--for", "flink:02.3"], "'02.3' is not a Flink release that can be checked"),
+        (["--for", "flink:2.03"], "'2.03' is not a Flink release that can be checked"),
+        (["--for", "flink:2.3.01"], "'2.3.01' is not a Flink release that can be checked"),
+        (["--for", "flink:\u0662.3"], "'\u0662.3' is not a Flink release that can be checked"),
+        (["--for", "flink:2.3\n"], "is not a Flink release that can be checked"),
         (["--for", "2.2"], "write flink:VERSION"),
         (["--for", "spark:4"], "flink"),
         (["--for", "flink:2.2", "--quick"], "--quick"),

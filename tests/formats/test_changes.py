@@ -52,7 +52,7 @@ def test_a_chain_of_moves_leads_to_its_end(file: Path) -> None:
     [
         ("moved: [{from: a, to: b}]\n", "3:9: moved: a is an operator of this file, so it has not moved"),
         ("moved: [{from: x, to: a}, {from: x, to: b}]\n", "3:27: moved: x moves twice, to a and to b"),
-        ("moved: [{from: x, to: y}]\n", "3:9: moved: x moves to y, which is no operator of this file"),
+        ("moved: [{from: x, to: y}]\n", "3:9: moved: x moves to y, which is not an operator of this file"),
         ("removed: [a]\n", "3:11: removed: a is an operator of this file"),
         ("removed: [x, x]\n", "3:14: removed: x stands twice"),
         ("moved: [{from: x, to: a}]\nremoved: [x]\n", "4:11: removed: x is also moved, to a"),
@@ -60,7 +60,7 @@ def test_a_chain_of_moves_leads_to_its_end(file: Path) -> None:
         ("moved: [x]\n", "3:9: moved must be a mapping, not the text 'x'"),
         ("moved: [{from: x}]\n", "3:9: an entry of moved has no to"),
         ("moved: [{from: x, to: a, too: b}]\n", "3:26: an entry of moved: unknown key 'too'"),
-        ("removed: ['x y']\n", "3:11: removed: 'x y' is no operator id"),
+        ("removed: ['x y']\n", "3:11: removed: 'x y' is not an operator id"),
         ("removed: [1]\n", "3:11: removed must be a string, not the number 1"),
     ],
 )

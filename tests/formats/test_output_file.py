@@ -195,6 +195,6 @@ def test_rows_do_not_replace_foreign_parquet_and_damaged_files(tmp_path: Path) -
 
 def test_rows_do_not_take_the_place_of_a_pipe(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "rows.csv")
-    with pytest.raises(BadExport, match="is no regular file"):
+    with pytest.raises(BadExport, match="is not a regular file"):
         write_rows(str(tmp_path / "rows.csv"), pa.schema([]), [])
     assert (tmp_path / "rows.csv").is_fifo()

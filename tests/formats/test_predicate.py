@@ -61,8 +61,9 @@ def test_a_condition_selects_rows(text: str, found: list[int]) -> None:
     ("n = 1 2", "'and', 'or' or the end at column 7, found '2'"), ("(n = 1", r"expected '\)'"),
     ("n in 1", r"expected '\('"),
     ("n is 1", "expected 'null'"), ("n = 'a", 'unexpected "\'" at column 5'), ("nope = 1", "no column 'nope'"),
-    ("n = x", "'x' is no int64"), ("s.x.q = 1", "no column"), ("ok = 1", "'1' is no bool"),
-    ("day = soon", "no timestamp"),
+    ("n = x", "'x' is not a value of type int64"), ("s.x.q = 1", "no column"),
+    ("ok = 1", "'1' is not a value of type bool"),
+    ("day = soon", "not a value of type timestamp"),
     ("not " * 200 + "n = 1", "nested more than 100 deep"), ("(" * 200 + "n", "nested more than 100 deep"),
 ])  # fmt: skip
 def test_what_is_wrong_with_a_condition_is_said(text: str, says: str) -> None:

@@ -298,14 +298,14 @@ def test_a_byte_order_mark_and_windows_line_ends_do_no_harm() -> None:
 
 def test_columns_count_characters() -> None:
     assert errors("version: 1\njob: é\noperators: {ü: 1}\n") == [
-        "3:13: 'ü' is no operator id",
+        "3:13: 'ü' is not an operator id",
         "3:16: operator 'ü' must be a mapping, not the number 1",
     ]
 
 
 def test_one_cause_is_one_finding() -> None:
     assert errors_in("  a: {from: x, map: f}\n  b: {from: a, map: f}\n") == [
-        "5:13: operator a: input 'x' is no operator of this file"
+        "5:13: operator a: input 'x' is not an operator of this file"
     ]
     assert errors_in("  a: {from: s, map: f}\n", "parallelism: none\n") == [
         "3:14: parallelism must be a whole number, not the text 'none'"

@@ -50,7 +50,7 @@ def test_a_device_in_place_of_a_file_is_refused(command: list[str], device: str,
     words = [str(places.get(word, root / word if word.startswith("tests/") else word)) for word in words]
     done = measured(*words, timeout=120)
     assert done.code == 2, done.err
-    assert "is no plain file" in done.err
+    assert "is not a plain file" in done.err
     assert done.peak < GB / 2
 
 
@@ -190,7 +190,7 @@ def test_a_lock_that_is_no_file_is_damage_and_hangs_nobody(tmp_path: Path, kind:
     else:
         place.mkdir()
     storage = LocalStorage(tmp_path / "store")
-    with pytest.raises((Damaged, UnsafePath), match=r"is no plain file|out of the store"), lock.exclusive(storage):
+    with pytest.raises((Damaged, UnsafePath), match=r"is not a plain file|out of the store"), lock.exclusive(storage):
         pass
     assert not (tmp_path / "elsewhere").exists()
     (tmp_path / "job.yaml").write_text(JOB.format(job="reach"))

@@ -347,7 +347,7 @@ def test_event_time_is_said_of_a_source() -> None:
     assert event_time_of(job.topology.operators[0]) == EventTime("at", 1_500_000, 60_000_000, ordered=True)
     with pytest.raises(UsageError, match="require event time"):
         Job("j").jsonl("in", delay="5s")
-    with pytest.raises(UsageError, match="delay is '0s', which is not above zero"):
+    with pytest.raises(UsageError, match="delay must be greater than zero, but is '0s'"):
         Job("j").jsonl("in", event_time="at", delay="0s")
 
 

@@ -177,7 +177,7 @@ def test_a_job_is_run_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert (outcome.finished, outcome.records) == (True, 2)
     with pytest.raises(abscli.UsageError, match="interval: 'soon' is not a duration"):
         abscli.run_job(job, "store", engine="inline", interval="soon")
-    with pytest.raises(abscli.UsageError, match="interval is 0, which is not above zero"):
+    with pytest.raises(abscli.UsageError, match="interval must be greater than zero, but is 0"):
         abscli.run_job(job, "store", engine="inline", interval=0)
 
 

@@ -152,8 +152,8 @@ def test_one_stream_is_not_read_twice() -> None:
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda lines: lines.map(step, id="1st"), "'1st' is no operator id"),
-        (lambda lines: lines.map(step, id=1), "1 is no id of an operator"),
+        (lambda lines: lines.map(step, id="1st"), "'1st' is not an operator id"),
+        (lambda lines: lines.map(step, id=1), "1 is not an operator id"),
         (lambda lines: lines.map(step, parallelism=0), "parallelism must be"),
         (lambda lines: lines.map(step, parallelism=200), "parallelism 200 is above max_parallelism 128"),
         (lambda lines: lines.map(step, parallelism=[object()]), "is nothing that a job file can say"),
@@ -163,7 +163,7 @@ def test_one_stream_is_not_read_twice() -> None:
         (lambda lines: lines.rebalance().distinct("line"), "needs hash, not rebalance"),
         (lambda lines: lines.distinct(), "names no column"),
         (lambda lines: lines.group_by("line").agg(), "has no output"),
-        (lambda lines: lines.group_by(col("line")).agg(n=count()), "group_by: Column(name='line') is no name"),
+        (lambda lines: lines.group_by(col("line")).agg(n=count()), "group_by: Column(name='line') is not a name"),
         (lambda lines: lines.group_by("line").agg(count()), "has no name"),
         (lambda lines: lines.group_by("line").agg(line=count()), "has the name of a key column"),
         (lambda lines: lines.group_by("line").agg(n="count"), "output n is 'count'"),

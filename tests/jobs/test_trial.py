@@ -190,9 +190,9 @@ def test_a_job_that_does_not_end_is_given_up() -> None:
     ("rows", "message"),
     [
         ({}, "no rows for source lines"),
-        ({"line": []}, "rows: 'line' is no source of the job"),
-        ({"lines": [1]}, "source lines: 1 is no line of text"),
-        ({"lines": ["a\nb"]}, "is no line of text"),
+        ({"line": []}, "rows: 'line' is not a source of the job"),
+        ({"lines": [1]}, "source lines: 1 is not a line of text"),
+        ({"lines": ["a\nb"]}, "is not a line of text"),
     ],
 )
 def test_rows_that_no_source_could_read_are_refused(rows: Any, message: str) -> None:
@@ -208,16 +208,16 @@ def test_how_often_and_how_long_is_said_in_numbers_above_zero() -> None:
 
 
 def test_keys_are_of_sinks() -> None:
-    with pytest.raises(UsageError, match="keys: 'counts' is no sink of the job") as caught:
+    with pytest.raises(UsageError, match="keys: 'counts' is not a sink of the job") as caught:
         word_count().test({"lines": []}, keys={"counts": ["word"]})
     assert caught.value.hint == "sinks: printed"
 
 
 def test_which_rows_count_has_to_be_said_where_it_does_not_follow() -> None:
     rows = [Written({"a": 1, "b": 2}, 1), Written({"a": 1, "b": 3}, 2)]
-    with pytest.raises(UsageError, match="which rows of sink out count is not known"):
+    with pytest.raises(UsageError, match="cannot determine which rows of sink out to compare"):
         _last(rows, None, "out")
-    with pytest.raises(UsageError, match="which rows of sink out count is not known"):
+    with pytest.raises(UsageError, match="cannot determine which rows of sink out to compare"):
         _last(rows, ("c",), "out")
     assert [one.row["b"] for one in _last(rows, ("a",), "out").values()] == [3]
     assert len(_last(rows + rows, (), "out")) == 4
@@ -228,7 +228,7 @@ def test_both_counted_and_other_rows_in_one_sink_need_keys() -> None:
     words = lines_of(job).flat_map(split)
     counts = words.group_by("word").agg(n=count())
     words.merge(counts).to_jsonl("out", id="out")
-    with pytest.raises(UsageError, match="which rows of sink out count is not known"):
+    with pytest.raises(UsageError, match="cannot determine which rows of sink out to compare"):
         job.test({"lines": ["a"]}, kills=1, timeout=PATIENCE)
     rows = job.test({"lines": ["a a"]}, keys={"out": "word"}, kills=1, timeout=PATIENCE)
     assert [row["word"] for row in rows["out"]] == ["a"]

@@ -131,7 +131,7 @@ def test_the_ack_of_another_task_or_epoch_is_none(store: Path) -> None:
 @pytest.mark.parametrize("name", ["../../x", "a/b", "", "-", ".hidden", "seen\n", "a b", "\u202egpj.exe"])
 def test_an_operator_whose_id_is_no_name_is_refused(store: Path, name: str) -> None:
     change_graph(store, lambda graph: graph["operators"][2].update(id=name))
-    with pytest.raises(FormatError, match=r"is no operator|operators that it does not have"):
+    with pytest.raises(FormatError, match=r"is not a valid operator id|operators that it does not have"):
         opened(store).topology(EPOCH)
 
 
@@ -151,10 +151,10 @@ def test_a_tasks_file_elsewhere_is_refused(store: Path) -> None:
 @pytest.mark.parametrize("id", ["../../loot", "0" * 31, "0" * 32 + "/..", "G" * 32])
 def test_the_id_of_an_attempt_is_no_path(store: Path, id: str) -> None:
     change(store / layout.attempt(1), lambda facts: facts.update(id=id))
-    with pytest.raises(UnsafePath, match="is no id of an attempt"):
+    with pytest.raises(UnsafePath, match="is not a valid attempt id"):
         opened(store).attempts()
     change(store / layout.outcome(EPOCH), lambda facts: facts.update(attempt_id=id))
-    with pytest.raises(UnsafePath, match="is no id of an attempt"):
+    with pytest.raises(UnsafePath, match="is not a valid attempt id"):
         opened(store).manifest(EPOCH)
 
 
@@ -173,7 +173,7 @@ def test_every_command_says_no_and_none_moves_a_file(store: Path) -> None:
     for command in (["inspect", f"{store}@{EPOCH}"], ["validate", store], ["plan-recovery", f"{store}@{EPOCH}"]):
         done = measured(*command)
         assert done.code in (2, 3, 4), (command, done.err)
-        assert "'../../loot' is no part of a sink" in " ".join((done.out + done.err).split())
+        assert "'../../loot' is not a valid part of a sink" in " ".join((done.out + done.err).split())
     assert loot.read_text() == "mine"
 
 
@@ -283,13 +283,13 @@ def test_facts_whose_text_is_not_utf_8_are_damage(store: Path, command: str) -> 
     point_at_tasks(store, EPOCH)
     done = measured(command, f"{store}@{EPOCH}", *(["seen"] if command == "state" else []))
     assert done.code in (3, 4), done.err
-    assert "it is no abs.tasks" in done.out + done.err
+    assert "it is not a valid abs.tasks" in done.out + done.err
 
 
 def test_a_job_graph_whose_text_is_not_utf_8_is_damage(store: Path) -> None:
     data = b'{"job":"\xff\xee"}'
     (store / layout.topology(digest(data))).write_bytes(data)
-    with pytest.raises(Damaged, match="is no job graph"):
+    with pytest.raises(Damaged, match="is not a job graph"):
         opened(store).topology_by_digest(digest(data))
 
 

@@ -92,7 +92,7 @@ def test_a_store_does_not_choose_which_files_a_source_reads(job: Path, split: st
     assert epoch is not None
     change_tasks(job / "store", epoch, point_elsewhere)
     before = last_counts(job)
-    with pytest.raises(EngineError, match="does not name it") as refused:
+    with pytest.raises(EngineError, match="does not match it") as refused:
         run_job(word_count(), str(job / "store"), inline(job, keep=None, from_epoch=epoch))
     assert refused.value.exit_code == 3
     assert last_counts(job) == before

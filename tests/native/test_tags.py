@@ -71,7 +71,7 @@ def test_a_tag_is_given_listed_moved_and_taken_away(store: Path, capsys: Capture
     assert tag(capsys, f"{store}@1", "good", "--move")[0] == 0
     assert listed(capsys, store) == [("good", 1), ("old", 2)]
     assert tag(capsys, f"{store}@2", "good", "--remove")[0] == 10
-    assert tag(capsys, store, "good", "--remove")[::2] == (0, "epoch 1 is not tagged good any more\n")
+    assert tag(capsys, store, "good", "--remove")[::2] == (0, "epoch 1 is no longer tagged good\n")
     code, _, err = tag(capsys, store, "good", "--remove")
     assert code == 10
     assert "tags here: old" in err
@@ -96,7 +96,7 @@ def test_a_tag_stands_for_its_epoch_in_references(store: Path, capsys: Capture) 
 def test_names_that_mean_something_else_are_refused(store: Path, capsys: Capture, name: str) -> None:
     code, _, err = tag(capsys, store, "--", name)
     assert code == 2
-    assert "is no name of a tag" in err
+    assert "is not a tag name" in err
     assert not (store / "tags").exists()
 
 

@@ -188,10 +188,10 @@ def piece(place: int, delta: Delta) -> bytes:
 @pytest.mark.parametrize(
     ("sayings", "message"),
     [
-        (head(0)[:-1], "end within a head"),
-        (head(31) + piece(0, Delta(TASKS[0], 1, 0, 0))[:-1], "end within a piece"),
+        (head(0)[:-1], "end in the middle of a header"),
+        (head(31) + piece(0, Delta(TASKS[0], 1, 0, 0))[:-1], "end in the middle of a piece"),
         (head(32) + piece(len(TASKS), Delta(TASKS[0], 1, 0, 0)), "task 10 of 10"),
-        (head(48) + piece(1, Delta(TASKS[1], 1, 0, 4, bytes(16))), "none before are known"),
+        (head(48) + piece(1, Delta(TASKS[1], 1, 0, 4, bytes(16))), "no earlier steps are known"),
     ],
     ids=["head", "piece", "task", "gap"],
 )

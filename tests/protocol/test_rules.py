@@ -22,7 +22,7 @@ def coordinator(**more: int) -> Coordinator:
 
 
 def test_back_edges_are_inputs() -> None:
-    with pytest.raises(e.ProtocolError, match=r"t/0: back edges b/0->t/0 are no inputs"):
+    with pytest.raises(e.ProtocolError, match=r"t/0: back edges b/0->t/0 are not inputs"):
         Task(T, [A], [], [B])
 
 
@@ -35,12 +35,12 @@ def test_a_task_whose_inputs_are_all_back_edges_would_never_copy(policy: Policy)
 
 @pytest.mark.parametrize("policy", ORDERED)
 def test_only_sources_are_triggered_unless_any_task_may_be(policy: Policy) -> None:
-    with pytest.raises(e.ProtocolError, match="t/0: only sources are triggered"):
+    with pytest.raises(e.ProtocolError, match="t/0: only sources can be triggered"):
         Task(T, [A], [], policy=policy).on(e.Triggered(1))
 
 
 def test_only_sources_end() -> None:
-    with pytest.raises(e.ProtocolError, match="t/0: only sources end"):
+    with pytest.raises(e.ProtocolError, match="t/0: only sources can end"):
         Task(T, [A], []).on(e.EndOfInput())
 
 
@@ -54,19 +54,20 @@ def test_a_barrier_comes_once_on_a_channel() -> None:
     task = Task(T, [A, B, C], [], [B, C])
     task.on(e.BarrierArrived(A, 1))
     task.on(e.BarrierArrived(B, 1))
-    with pytest.raises(e.ProtocolError, match="t/0: barrier 1 came twice on b/0->t/0"):
+    with pytest.raises(e.ProtocolError, match="t/0: barrier 1 arrived twice on b/0->t/0"):
         task.on(e.BarrierArrived(B, 1))
 
 
 @pytest.mark.parametrize(("first", "count"), [(1, 0), (0, 1), (1, -1)])
 def test_a_batch_has_records_and_they_have_numbers(first: int, count: int) -> None:
-    with pytest.raises(e.ProtocolError, match=f"a/0->t/0: a batch of {count} records from record {first}"):
+    with pytest.raises(e.ProtocolError, match=f"a/0->t/0: invalid batch: {count} records from record {first}"):
         e.RecordsArrived(A, first, count)
 
 
 def test_sources_are_tasks_and_there_are_some() -> None:
+    message = r"^every source must be a task, and there must be at least one task$"
     for tasks, sources in (([U], [S]), ([], [])):
-        with pytest.raises(e.ProtocolError, match=r"^sources must be tasks, and there must be tasks$"):
+        with pytest.raises(e.ProtocolError, match=message):
             Coordinator(tasks, sources, attempt=1, first_epoch=1)
 
 
@@ -120,7 +121,7 @@ def test_a_sender_that_restarts_again_where_the_count_stands_sends_nothing_twice
     task.on(e.RecordsArrived(A, 1, 5))
     task.on(e.PeersRestarted(2, 2, {A: 2}))
     assert task.on(e.PeersRestarted(3, 2, {A: 5})) == [e.CaughtUp(A)]
-    with pytest.raises(e.ProtocolError, match="record 5 came on a/0->t/0, 6 was next"):
+    with pytest.raises(e.ProtocolError, match="received record 5 on a/0->t/0, expected record 6"):
         task.on(e.RecordsArrived(A, 5, 1))
 
 

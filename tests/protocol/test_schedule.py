@@ -88,7 +88,8 @@ def test_pieces_in_any_order_and_number_give_the_schedule_or_are_refused_for_a_g
 
 def test_two_different_steps_at_one_position_are_refused() -> None:
     schedule = schedule_of(records(1), records(2))
-    with pytest.raises(ProtocolError, match=r"t/0: step 1 of line 1 is 'records 2 of 0', and came as 'records 3 of 0'"):
+    message = "t/0: step 1 of the history from attempt 1 is 'records 2 of 0' here, but was received as 'records 3 of 0'"
+    with pytest.raises(ProtocolError, match=message):
         schedule.merge(schedule_of(records(1), records(3)).piece(0))
 
 
@@ -101,7 +102,7 @@ def test_a_new_line_replaces_an_older_one_and_nothing_is_believed_of_that() -> N
 
 
 def test_a_new_line_is_learned_from_its_beginning_only() -> None:
-    with pytest.raises(ProtocolError, match="line 2"):
+    with pytest.raises(ProtocolError, match="history from attempt 2"):
         schedule_of(records(1)).merge(schedule_of(records(1), records(2), line=2).piece(1))
 
 
@@ -149,7 +150,7 @@ def test_steps_are_taken_again_in_their_order() -> None:
 
 
 def test_steps_that_are_not_known_any_more_cannot_be_taken() -> None:
-    with pytest.raises(ProtocolError, match="known from 4 on"):
+    with pytest.raises(ProtocolError, match="known only from 4"):
         Replay(schedule_of(start=4), 3)
 
 
@@ -223,7 +224,7 @@ def test_a_frame_that_was_left_out_is_noticed() -> None:
     mine.record(T, records(1))
     mine.news("c")
     mine.record(T, records(2))
-    with pytest.raises(ProtocolError, match="steps from 1 on came, none before are known"):
+    with pytest.raises(ProtocolError, match="received steps from 1, but no earlier steps are known"):
         other.merge(mine.news("c"))
 
 

@@ -177,9 +177,9 @@ def test_a_last_line_that_is_cut_is_the_end(lines: list[Plain]) -> None:
     [
         ([], "it has no attempt"),
         ([b"{}\n"], "it begins with no attempt"),
-        ([b'{"schema":"abs.trace"}\n'], "is no trace"),
-        ([b"\xff\n"], "is no trace"),
-        ([b'{"schema":"abs.trace","version":"\xff\xee"}\n'], "is no trace"),
+        ([b'{"schema":"abs.trace"}\n'], "is not a trace"),
+        ([b"\xff\n"], "is not a trace"),
+        ([b'{"schema":"abs.trace","version":"\xff\xee"}\n'], "is not a trace"),
     ],
 )
 def test_another_file_is_no_trace(data: list[bytes], message: str) -> None:
@@ -240,5 +240,5 @@ def test_a_campaign_counts_what_happened_and_names_what_never_did(lines: list[Pl
     ],
 )
 def test_a_value_of_another_type_is_no_event(event: object) -> None:
-    with pytest.raises(ValueError, match="is no event or action"):
+    with pytest.raises(ValueError, match="is not an event or action"):
         parsed(event)

@@ -242,4 +242,4 @@ def test_versions_whose_files_state_had_before_are_refused(
 def test_sources_that_cannot_be_set_say_why(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = of_source(copy_of("wc_hdfs", tmp_path, sidecars=False), SOURCES[name])
     code, _, err = run_command("plan-recovery", capsys, root, "--set-offset", "0:x=1")
-    assert (code, f"of {name} no place can be set" in " ".join(err.split())) == (4, True), err
+    assert (code, f"positions of {name} cannot be set" in " ".join(err.split())) == (4, True), err

@@ -372,7 +372,7 @@ def test_a_source_of_kafka_goes_on_from_where_it_is_set_to(tmp_path: Path, told:
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (["0:orders-7=1"], 4, "has no place in 0:orders-7"),
+        (["0:orders-7=1"], 4, "the position of 0:orders-7 in batch 6 cannot be set"),
         (["1:orders-0=1"], 4, "has no source 1"),
         (["0:orders-0=59"], 4, "was at 60 when batch 6 began"),
         (["0:orders-0=60", "--set-offset", "0:orders-1=560"], 4, "that is where batch 6 began"),
@@ -417,8 +417,8 @@ def test_plan_and_result_are_told_in_words(width: int, tmp_path: Path, capsys: p
     assert main(["plan-recovery", "ck", "--out", "plan.json"]) == 0
     out = capsys.readouterr().out
     said = " ".join(out.split())
-    assert "Batch 6 ran to the end: the sink has them" in said
-    assert "has to forget those above 5 first, or it loses rows" in said
+    assert "Batch 6 ran to the end: the sink has the output" in said
+    assert "loses rows, unless its record of the batches above 5 is removed first" in said
     assert "Next: abs restore plan.json --to NEW_CHECKPOINT" in said
     assert max(map(len, out.splitlines())) <= max(width, 100)
     assert main(["restore", "plan.json", "--to", "copy"]) == 0

@@ -84,5 +84,5 @@ def test_a_query_with_a_name_for_its_sink_is_read_checked_and_brought_back(
 
 @pytest.mark.parametrize("sinks", ["[]", '{"first":1}', '"first"'])
 def test_sinks_that_are_no_objects_are_damage(sinks: str) -> None:
-    with pytest.raises(Damaged, match="sinks is no object by name"):
+    with pytest.raises(Damaged, match="sinks is not an object by name"):
         parse_commit(f'v3\n{{"nextBatchWatermarkMs":0,"sinkMetadataMap":{sinks}}}'.encode(), "commits/0")

@@ -125,8 +125,8 @@ def test_what_is_in_the_way_is_told_with_what_to_do(source: LocalStorage, tmp_pa
     (tmp_path / "link").symlink_to("elsewhere")
     (tmp_path / "lost").symlink_to("nowhere")
     cases = {
-        "file": "is there already and is not an empty directory",
-        "full": "is there already and is not an empty directory",
+        "file": "already exists and is not an empty directory",
+        "full": "already exists and is not an empty directory",
         "link": "is a symbolic link to ",
         "lost": "is a symbolic link to ",
         "source": "which the command reads",
@@ -166,7 +166,7 @@ def test_what_somebody_puts_there_meanwhile_is_not_written_over(what: str, to: s
             os.mkdir(to)
             (Path(to) / "theirs").write_text("theirs")
 
-    with pytest.raises(FormatError, match="is there already"):
+    with pytest.raises(FormatError, match="already exists"):
         copied(to, put)
     assert beside(to) == ["copy"]
     assert what == "link" or not (Path(to) / "new").exists()

@@ -90,7 +90,7 @@ def test_an_option_that_means_nothing_is_refused_with_those_to_which_it_does(
 
 
 def test_a_named_format_is_not_looked_for() -> None:
-    with pytest.raises(NotFound, match=r"no abs-store\.json"):
+    with pytest.raises(NotFound, match=r"not a store: abs-store\.json is missing"):
         NativeStore(MemoryStorage())
     assert recognise(MemoryStorage(), "abs").name == "abs"
 

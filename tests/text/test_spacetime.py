@@ -278,7 +278,7 @@ def test_nothing_happened_is_a_diagram_too() -> None:
     ("make", "what"),
     [
         (lambda: Moment(1, "a", "x", "explosion"), "explosion"),
-        (lambda: Message("a", "b", 3, 2, "x"), "sent at step 3 and received at 2"),
+        (lambda: Message("a", "b", 3, 2, "x"), "received at step 2, but sent only at step 3"),
         (lambda: Diagram("t", ("a", "a"), (), (), None), "twice"),
         (lambda: Diagram("t", ("a",), (Moment(1, "b", "x", "log"),), (), None), "no task b"),
         (lambda: Diagram("t", ("a",), (), (Message("a", "z", 1, 2, "x"),), None), "no task z"),

@@ -169,7 +169,8 @@ class Peers:
         if self._awaited and now > self._await_until:
             raise EngineStopped(
                 f"worker {self._number}: {min(self._awaited)} did not come within {ARRIVAL_SECONDS:.0f} s",
-                hint="it was dialled: has this process as many files open as it may (ulimit -n)?",
+                hint="its sender has connected: check whether the worker has reached its limit of open files "
+                "(ulimit -n)",
             )
 
     def lost(self, message: str) -> None:

@@ -279,5 +279,5 @@ def watermark_bytes(watermark: int | None) -> bytes:
 def watermark_of(payload: memoryview) -> int | None:
     """What `watermark_bytes` made this of; ProtocolError for anything else."""
     if len(payload) not in (0, WATERMARK.size):
-        raise ProtocolError(f"a watermark of {len(payload)} bytes came, it has {WATERMARK.size}")
+        raise ProtocolError(f"received a watermark of {len(payload)} bytes, expected {WATERMARK.size}")
     return int(WATERMARK.unpack(payload)[0]) if len(payload) else None

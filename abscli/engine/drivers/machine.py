@@ -53,7 +53,8 @@ def _packages() -> Check:
     try:
         wanted = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
-        return Check("packages", Verdict.UNKNOWN, f"{DISTRIBUTION} runs from a folder, and is no package here")
+        message = f"{DISTRIBUTION} runs from a directory, and is not installed as a package"
+        return Check("packages", Verdict.UNKNOWN, message)
     lacking, to_install, there = [], list[str](), {}
     for line in wanted:
         requirement = _REQUIREMENT.match(line)

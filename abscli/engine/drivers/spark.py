@@ -265,8 +265,8 @@ class SparkWorkers:
                 raise EngineStopped(
                     f"{least} worker{'s need' if least > 1 else ' needs'} {least} slot{'s'[: least != 1]}, and {slots} "
                     f"came within {SLOTS_SECONDS:.0f} s from {self._context.master}",
-                    hint="is the cluster up, and free? "
-                    + (f"--workers {slots} needs no more" if slots else "the web UI of its master lists its workers"),
+                    hint="check that the cluster is running and has free slots"
+                    + (f"; or use --workers {slots}" if slots else ": the web UI of its master lists its workers"),
                 )
             waiting(slots)
             time.sleep(0.2)

@@ -100,7 +100,9 @@ class Ledger:
         length = _LENGTH.unpack_from(frame, before)[0] if before >= 0 else 0
         end = before - length
         if end < 0:
-            raise ProtocolError(f"{channel}: a frame of {len(frame)} bytes cannot end with {length} bytes of schedules")
+            raise ProtocolError(
+                f"{channel}: a frame of {len(frame)} bytes cannot end with {length} bytes of schedule data"
+            )
         if length:
             self._knowledge.hear(frame[end : -_LENGTH.size], worker_of(channel.sender.subtask, self._workers))
         return frame[:end]

@@ -194,7 +194,7 @@ class Losses:
                 titles = ", ".join(map(self._crew.title, absent))
                 message = f"{titles} did not reconnect within {allowed:.0f} s: {'; '.join(self._unrecovered.causes)}"
             raise EngineStopped(
-                message, hint=self._journal.hint("give fewer --workers, or a master with more free slots")
+                message, hint=self._journal.hint("use fewer --workers, or a master with more free slots")
             )
 
     def unheard(self, message: Unheard) -> None:

@@ -45,7 +45,7 @@ class JoinColumns:
             try:
                 as_event_times(pa.array([], inputs[side].field(time).type))
             except TypeError as error:
-                hint = "name its type in the source's schema, or cast it in a map"
+                hint = "declare its type in the source's schema, or cast it in a map"
                 raise self._refused(f"column {time!r} of its {side} side cannot be event time: {error}", hint) from None
         self.key = pa.schema([(name, self._key_type(name, inputs)) for name in operator.key])
         taken = set(inputs[Side.LEFT].names)

@@ -188,7 +188,7 @@ class KeyedProcess:
                 message = f"its timer has fired {AT_THE_END:,} times at the end of input, and is set again"
                 raise self._failed(
                     self._of_timers(state, slots), 0, message,
-                    hint="at the end all timers fire, however late they are: the function must stop setting them",
+                    hint="at the end of input all timers fire, however late: the function must stop setting new timers",
                 )  # fmt: skip
             for output in self._fired(state, slots):
                 yield from (output.slice(at, EMITTED_ROWS) for at in range(0, output.num_rows, EMITTED_ROWS))

@@ -92,7 +92,7 @@ class Table:
             # What it says of a URL that cannot be read has pieces of that, of which one may be a password.
             where = f"what {self.url_env} holds" if self.url_env else "what libpq's variables hold"
             raise UsageError(
-                f"{self.owner}: {where} is no URL of a database", hint="postgresql://user@host/database"
+                f"{self.owner}: {where} is not a database URL", hint="use postgresql://user@host/database"
             ) from None
 
     def ask(self, question: Callable[[Connection], T], *, seconds: float | None = None) -> T:

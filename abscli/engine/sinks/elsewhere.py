@@ -51,8 +51,8 @@ def waiting_elsewhere(
 def refused(one: Elsewhere, parent: int) -> UsageError:
     """Return the error with which the job is refused."""
     return UsageError(
-        f"sink {one.operator}: {one.rows} rows of epoch {parent} may not have been published to {one.place}, where no "
-        "sink of the job file writes: the run that staged them did not end cleanly",
+        f"sink {one.operator}: {one.rows} rows of epoch {parent} may not have been published to {one.place}, to "
+        "which no sink in the job file writes: the run that staged them did not end cleanly",
         hint="run the job once with the unchanged sink to publish them, then change it; or resume without "
         "these rows with --accept-missing-parts",
     )

@@ -83,7 +83,7 @@ class Files:
             return ObjectStorage(claims)
         if obstacle := no_directory(self._folder(op)):
             raise UsageError(
-                f"sink {op.id}: {self._folder(op)} cannot be a directory, {obstacle}",
+                f"sink {op.id}: {self._folder(op)} cannot be used as a directory: {obstacle}",
                 hint="move it away; or give the sink another path",
             )
         os.makedirs(claims, exist_ok=True)
@@ -155,8 +155,8 @@ class Files:
     def _may_take_ownership(self, op: Operator, folder: Claims, claim: SinkClaim) -> None:
         if not self._permissions.take_ownership:
             raise UsageError(
-                f"sink {op.id}: {folder.path} contains output that attempt {claim.attempt} on the store "
-                f"{claim.store} has written since",
+                f"sink {op.id}: {folder.path} contains output that was written later, by attempt {claim.attempt} on "
+                f"the store {claim.store}",
                 hint="resume with that store; or give the sink another path; or move aside the output that this "
                 "store did not write, with --take-ownership",
             )

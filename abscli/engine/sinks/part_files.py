@@ -81,7 +81,7 @@ class TablePart(PartFile):
             raise JobFailed(
                 f"sink {self._sink}: rows with columns {_columns(batch.schema)} after rows with "
                 f"{_columns(self._schema)}: a {self.TYPE} file holds one set of columns",
-                hint="give each kind of rows a sink of its own, or write them as jsonl",
+                hint="use a separate sink for each kind of row, or write the rows as jsonl",
             )
         self._append(batch)
 

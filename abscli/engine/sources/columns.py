@@ -21,7 +21,8 @@ def schema_of(types: dict[str, Any], where: str) -> pa.Schema:
     fields = []
     for name, kind in types.items():
         if kind not in TYPES:
-            raise UsageError(f"{where}: unknown type {kind!r} of column {name!r}", hint=f"one of {', '.join(TYPES)}")
+            hint = f"use one of {', '.join(TYPES)}"
+            raise UsageError(f"{where}: unknown type {kind!r} of column {name!r}", hint=hint)
         fields.append(pa.field(name, TYPES[kind]))
     return pa.schema(fields)
 

@@ -134,7 +134,8 @@ def _plain(
     assert operator.connector is not None
     kind, task = operator.connector["type"], TaskId(operator.id, index)
     if kind not in SOURCE_TYPES:
-        raise UsageError(f"operator {operator.id}: no source type {kind!r}", hint=" or ".join(SOURCE_TYPES))
+        hint = f"use {' or '.join(SOURCE_TYPES)}"
+        raise UsageError(f"operator {operator.id}: unknown source type {kind!r}", hint=hint)
     if kind == "nexmark":
         return _nexmark(operator, task, positions)
     if kind == "generate":

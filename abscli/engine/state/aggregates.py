@@ -167,7 +167,7 @@ def result_type(function: Aggregation, *columns: pa.DataType, names: Sequence[st
         case Aggregation.TOP_N:
             for column in columns:
                 if pa.types.is_nested(column):
-                    raise TypeError(f"cannot put a column of type {column} in order")
+                    raise TypeError(f"cannot order by a column of type {column}")
             kinds = [_whole(column) for column in columns]
             return pa.list_(pa.struct(list(zip(names, kinds, strict=True))) if len(kinds) > 1 else kinds[0])
         case _:

@@ -138,5 +138,5 @@ class Rerouting:
             f"cannot be given to {after} tasks of {edge.target} in place of {before}: {reason}",
             path=self._storage.root,
             hint="resume with the parallelism of the epoch and --policy aligned until the next epoch is complete; "
-            "its regular channels are empty, so rescale from there",
+            "then rescale from that epoch, because its regular channels are empty",
         )

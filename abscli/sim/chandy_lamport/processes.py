@@ -94,7 +94,7 @@ class System:
     def __post_init__(self) -> None:
         names = [pipe.name for pipe in self.pipes]
         if len(set(names)) < len(names):
-            raise ValueError(f"two channels have one name: {names}")
+            raise ValueError(f"two channels have the same name: {names}")
         for pipe in self.pipes:
             if not {pipe.sender, pipe.receiver} <= self.processes.keys():
                 raise ValueError(f"channel {pipe.name} goes from {pipe.sender} to {pipe.receiver}: no such process")
@@ -185,7 +185,7 @@ class System:
         states[here] = chosen[0].state
         for output, sent in chosen[0].sends:
             if self.by_name[output].sender != process:
-                raise ValueError(f"{process} sends on {output}, which is not its own")
+                raise ValueError(f"{process} sends on {output}, which is not one of its output channels")
             channels[self.place[output]] += (sent,)
         return Global(tuple(states), tuple(channels))
 

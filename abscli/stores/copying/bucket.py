@@ -46,7 +46,7 @@ class Overlay:
         return data[offset:] if length is None else data[offset : offset + length]
 
     def put(self, path: str, data: bytes | memoryview, *, replace: bool = False) -> None:
-        raise PermissionError(f"{self.root}: is only read")
+        raise PermissionError(f"{self.root} is opened read-only")
 
     def list(self, path: str) -> list[Entry]:
         lead = f"{path}/" if path else ""
@@ -60,7 +60,7 @@ class Overlay:
         return self._below.size(path) if data is None else len(data)
 
     def delete(self, path: str) -> None:
-        raise PermissionError(f"{self.root}: is only read")
+        raise PermissionError(f"{self.root} is opened read-only")
 
 
 class NewObjects(NewCopy):
@@ -154,7 +154,7 @@ class NewObjects(NewCopy):
             there.update(piece)
         if mine.digest() != there.digest():
             raise FormatError(
-                f"has a {name} with other bytes than the copy's", path=self._storage.root,
+                f"contains a {name} that differs from the file to be copied", path=self._storage.root,
                 hint="choose another location, or delete its contents",
             )  # fmt: skip
         return length

@@ -55,7 +55,7 @@ class NewFolder(NewCopy):
     def _write(self, name: str, data: Iterable[bytes], size: int | None) -> int:
         full = os.path.join(self.path, check_path(name))
         if name.count("/") > _DEEPEST:
-            raise FormatError(f"a file lies in more than {_DEEPEST} directories", path=self._to)
+            raise FormatError(f"a file is nested more than {_DEEPEST} directories deep", path=self._to)
         final = os.path.join(self._to, name)  # what an error names: the other is gone by then
         written = 0
         with writing(final, size):

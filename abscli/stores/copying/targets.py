@@ -40,7 +40,7 @@ def check_folder(to: str, sources: Iterable[str]) -> str:
     to = os.path.abspath(to)
     if os.path.islink(to):
         leads = os.path.realpath(to)
-        raise FormatError(f"is a symbolic link to {leads}", path=to, hint=f"name {leads} itself, or a new directory")
+        raise FormatError(f"is a symbolic link to {leads}", path=to, hint=f"specify {leads} itself, or a new directory")
     real = os.path.realpath(to)
     for source in (os.path.realpath(source) for source in sources if "://" not in source):
         if (real + os.sep).startswith(source.rstrip(os.sep) + os.sep):
@@ -49,7 +49,7 @@ def check_folder(to: str, sources: Iterable[str]) -> str:
         raise in_the_way(to)
     if os.path.ismount(to):
         # Nothing can be renamed to a mount point.
-        raise FormatError("is a mount point", path=to, hint="name a new directory in it")
+        raise FormatError("is a mount point", path=to, hint="specify a new directory in it")
     return to
 
 

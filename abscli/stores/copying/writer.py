@@ -12,15 +12,15 @@ from formats.errors import Damaged, FormatError, NotFound
 from formats.plan import PinnedFile, Plan
 from formats.storage import Storage
 
-ANOTHER = "name a new directory"
+ANOTHER = "specify a new directory"
 ELSEWHERE = "choose another location"
 
 
 def in_the_way(to: str) -> FormatError:
     """The error for a target where there is something."""
     if "://" in to:
-        return FormatError("is there already and is not empty", path=to, hint=ELSEWHERE)
-    return FormatError("is there already and is not an empty directory", path=to, hint=ANOTHER)
+        return FormatError("already exists and is not empty", path=to, hint=ELSEWHERE)
+    return FormatError("already exists and is not an empty directory", path=to, hint=ANOTHER)
 
 
 class NewCopy(ABC):

@@ -220,7 +220,7 @@ def _file(file: FileEvidence) -> Finding | None:
         return None
     if file.size is None:
         hint = "" if file.hint == COPY_ELSEWHERE else f"; {file.hint}"  # what the code's meaning says already
-        return Finding(Code.MISSING_FILE, file.task, None, file.path, f"missing; it held {content}{hint}")
+        return Finding(Code.MISSING_FILE, file.task, None, file.path, f"missing; it contained {content}{hint}")
     if not file.fits:
         message = f"has {file.size} bytes, {file.wanted} were written; it holds {content}"
         return Finding(Code.SIZE_MISMATCH, file.task, None, file.path, message)

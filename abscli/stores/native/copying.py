@@ -208,10 +208,11 @@ def _place(store: NativeStore, to: str) -> WritableStorage:
         sources = [os.path.realpath(root) for root in roots(store.storage) if "://" not in root]
         nested = any(os.path.commonpath([to, source]) in (to, source) for source in sources)
     if nested:
-        raise OtherJob(f"and {store.path} lie in one another", path=to, hint="name another directory")
+        raise OtherJob(f"and {store.path} lie in one another", path=to, hint="specify another directory")
     strangers = {entry.name for entry in target.list("")} - _NAMES
     if strangers:
-        raise OtherJob(f"is no copy of a store: it holds {min(strangers)!r}", path=to, hint="name a new directory")
+        message = f"is not a copy of a store: it contains {min(strangers)!r}"
+        raise OtherJob(message, path=to, hint="specify a new directory")
     return target
 
 
@@ -237,7 +238,7 @@ class _Copy:
         """OtherJob unless every attempt there is one of the source's: then nothing but copies has been made there."""
         if self._copy.job != self._store.job:
             message = f"is a store of job {self._copy.job!r}, not of {self._store.job!r}"
-            raise OtherJob(message, path=self._target.root, hint="name a new directory")
+            raise OtherJob(message, path=self._target.root, hint="specify a new directory")
         ours = {life.attempt: life.id for life, _ in self._lives}
         there = self._copy.attempts()
         for life in there:
@@ -245,10 +246,10 @@ class _Copy:
                 raise OtherJob(
                     f"has diverged, because a job resumed from it: {self._store.path} has no attempt {life.attempt} "
                     f"with id {life.id[:12]}…",
-                    path=self._target.root, hint="name a new directory",
+                    path=self._target.root, hint="specify a new directory",
                 )  # fmt: skip
         if not there and is_native(self._target):
-            raise OtherJob("is no copy: it has no attempts", path=self._target.root, hint="name a new directory")
+            raise OtherJob("is not a copy: it has no attempts", path=self._target.root, hint="specify a new directory")
 
     def run(self, only: int | None) -> Copied:
         rows: dict[int, CopiedEpoch] = {}

@@ -114,7 +114,7 @@ def _tasks_of(store: NativeStore, epoch: int, workers: Sequence[int]) -> Iterato
         raise UnknownTask(
             "the newest attempt does not say on how many workers it runs",
             path=store.path,
-            hint="name the dead tasks with --failed",
+            hint="specify the failed tasks with --failed",
         )
     if max(workers) >= size:
         raise UnknownTask(

@@ -58,8 +58,8 @@ class NativeRecovery(Recovery[NativeStore, NativePlan, "NativeRestored | Repaire
             except NoRecovery as error:
                 return NoPlan.of(error)
         if store.running_attempt() is not None:
-            watch.note(f"a job runs on {store.path} now: this plan becomes stale when that job restarts; --failed "
-                       "TASK plans for a running job")  # fmt: skip
+            watch.note(f"a job is running on {store.path}: this plan becomes stale when that job restarts; use "
+                       "--failed TASK to plan for a running job")  # fmt: skip
         if request.distrust:
             return plan_recovery(
                 store, distrust=request.distrust, below=request.epoch, parallelism=parallelism

@@ -44,13 +44,13 @@ class NativeTags(Tags):
             raise _no_tag(self._store, name)
         if len(epochs) > 1:
             message = f"epochs {', '.join(map(str, epochs))} are tagged {name}"
-            raise BadReference(message, path=self._store.path, hint="name one by its number")
+            raise BadReference(message, path=self._store.path, hint="specify the epoch by its number")
         return epochs[0]
 
     def add(self, epoch: int, name: str, *, quick: bool, move: bool, progress: Progress) -> bool:
         store, storage = self._store, writable(self._store.storage)
         if not is_tag_name(name):
-            raise BadOption("NAME", f"{name!r} is no name of a tag: a letter, then letters, digits, '_', '.' or '-', "
+            raise BadOption("NAME", f"{name!r} is not a tag name: a letter, then letters, digits, '_', '.' or '-', "
                             "at most 100, and not 'latest'")  # fmt: skip
         others = _others(store, name, epoch)
         if others and not move:

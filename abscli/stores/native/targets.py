@@ -36,9 +36,9 @@ class Targets:
         """Take the targets of the store's sinks from a job file. Raises OtherJob for the file of another job."""
         if store.job and job.topology.job != store.job:
             raise OtherJob(
-                f"is the store of job {store.job!r}, and {job.path} describes job {job.topology.job!r}",
+                f"is the store of job {store.job!r}, but {job.path} describes job {job.topology.job!r}",
                 path=store.path,
-                hint="give --job the file of the job that wrote the store",
+                hint="set --job to the file of the job that wrote the store",
             )
         sinks = {sink.id: sink for op in job.topology.operators if (sink := as_sink(op)) is not None}
         moved = renamed_operators(store)

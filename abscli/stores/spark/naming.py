@@ -31,7 +31,8 @@ def check_names(at: BatchEvidence, names: Mapping[str, str]) -> NoPlan | None:
     unknown = sorted(names.keys() - there.keys())
     if unknown:
         message = f"batch {at.batch} has no source {unknown[0]}: it has {', '.join(there)}"
-        return NoPlan(message, path=path, hint="name each as the offsets have it: 0, 1, ... where none has a name")
+        hint = "use the source names in the offset log, or 0, 1, ... for sources without a name"
+        return NoPlan(message, path=path, hint=hint)
     lacking = sorted(there.keys() - names.keys())
     if lacking and at.offsets.version < 2:
         message = f"source {lacking[0]} gets no name: Spark wants all of them to have one, or none"
@@ -39,7 +40,7 @@ def check_names(at: BatchEvidence, names: Mapping[str, str]) -> NoPlan | None:
     called = [names.get(source, source) for source in there]
     twice = sorted({name for name in called if called.count(name) > 1})
     if twice:
-        return NoPlan(f"two sources would be called {twice[0]}", path=path, hint="each needs a name of its own")
+        return NoPlan(f"two sources would be called {twice[0]}", path=path, hint="each source must have a unique name")
     return None
 
 

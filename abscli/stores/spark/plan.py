@@ -162,8 +162,9 @@ def _placed(
         end, start = ends[source], starts.get(source)
         reason, changed = places.why_not_set(end, split), places.with_position(new[source], split, to)
         if reason is not None or changed is None:
-            message = f"batch {batch} has no place in {source}:{split} that can be set"
-            return NoPlan(f"{message}: {reason}", path=layout.offsets(batch), hint=f"only {', '.join(SETTABLE)} can be")
+            message = f"the position of {source}:{split} in batch {batch} cannot be set"
+            hint = f"only the following can be set: {', '.join(SETTABLE)}"
+            return NoPlan(f"{message}: {reason}", path=layout.offsets(batch), hint=hint)
         earliest = places.earliest(start, end, split)
         if to < earliest:
             message = f"{source}:{split} was at {earliest} when batch {batch} began, and is to go on from {to}"

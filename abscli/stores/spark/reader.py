@@ -46,7 +46,7 @@ def _frame(session: Any, store: SparkStore, epoch: int, family: Family) -> Any:
         side, _, family_name = (family.name or "").partition("-")
         if family_name not in _JOINED:
             message = f"Spark's reader gives the rows of a join's {side} side only as a whole, not {family.name}"
-            raise EngineError(message, hint=f"ask for {side}-{' or '.join(_JOINED)}")
+            raise EngineError(message, hint=f"use {side}-{' or '.join(_JOINED)}")
         options["joinSide"] = side
     else:
         options["stateVarName"] = family.name
@@ -74,7 +74,7 @@ def spark_rows(context: Any, store: SparkStore, epoch: int, family: Family) -> I
         message = first_line(error)
         hint = "the checkpoint was moved: a copy made by `abs restore` names its schemas where they are"
         moved = "FileNotFoundException" in message and "_stateSchema" in message
-        raise EngineError(f"Spark does not read batch {epoch}: {message}", hint=hint if moved else None) from error
+        raise EngineError(f"Spark cannot read batch {epoch}: {message}", hint=hint if moved else None) from error
 
 
 def _apart(frame: Any) -> Any:

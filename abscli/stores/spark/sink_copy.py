@@ -51,7 +51,7 @@ def plan_sink(output: str, batch: int, newest_begun: int, silent: Set[int]) -> S
         raise NoRecovery(
             f"its log has batch {log.newest}, and the newest that the checkpoint has begun is {newest_begun}: it is "
             "the sink of another query, or the checkpoint is older than it",
-            path=output, hint="name the output of this query with --sink",
+            path=output, hint="specify the output of this query with --sink",
         )  # fmt: skip
     back = back_to(log, batch, silent)
     files, later = output_files(back.lines), output_files(back.later)

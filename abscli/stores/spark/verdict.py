@@ -345,4 +345,4 @@ def _finding(problem: Problem, task: TaskId | None) -> Finding:
 
 
 def _orphan(path: str) -> Finding:
-    return Finding(Code.UNREFERENCED_FILE, None, None, path, "no batch that is kept refers to it")
+    return Finding(Code.UNREFERENCED_FILE, None, None, path, "no retained batch refers to it")

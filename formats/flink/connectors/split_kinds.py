@@ -169,7 +169,7 @@ def _offset(r: Reader, version: int) -> str | None:
     except RecursionError:
         raise ValueError("an offset that is nested too deeply") from None
     if not isinstance(known, dict):
-        raise ValueError("an offset that is no object")
+        raise ValueError("an offset that is not an object")
     if known.get("kind") == "NON_STOPPING" or str(known.get("pos")) == str(-(1 << 63)):
         return _NEVER
     if known.get("kind") == "EARLIEST":

@@ -26,7 +26,7 @@ def encoded(codec: Codec, value: Any) -> bytes:
         back, end = codec.read(data, 0)
         again = _encode(codec, _printed(codec, back))
     except (struct.error, OverflowError, UnicodeEncodeError, TypeError, AttributeError) as error:
-        raise CannotEncode(f"{value!r} is no {codec.kind}: {error}") from None
+        raise CannotEncode(f"{value!r} is not a valid {codec.kind}: {error}") from None
     except BROKEN as error:
         if isinstance(error, CannotEncode):
             raise
@@ -78,7 +78,7 @@ _NUMBERS: Final = frozenset({"byte", "short", "int", "long", "float", "double"})
 def _check(codec: Codec, value: Any, kind: type) -> None:
     allowed: tuple[type, ...] = (int, float) if kind is float else (kind,)
     if not isinstance(value, allowed) or (isinstance(value, bool) and kind is not bool):
-        raise CannotEncode(f"{value!r} is no {codec.kind}")
+        raise CannotEncode(f"{value!r} is not a valid {codec.kind}")
 
 
 def _string(codec: Codec, value: Any) -> bytes:
@@ -105,7 +105,7 @@ def _bytes(codec: Codec, value: Any) -> bytes:
         return value
     if isinstance(value, str) and value.startswith("0x"):
         return bytes.fromhex(value[2:])
-    raise CannotEncode(f"{value!r} is no {codec.kind}: write them as 0x...")
+    raise CannotEncode(f"{value!r} is not a valid {codec.kind}: write them as 0x...")
 
 
 def _frame(data: bytes) -> bytes:
@@ -155,7 +155,7 @@ def _row(codec: Codec, value: Any) -> bytes:
     items = _members(codec, value)
     kinds = 2 * (len(codec.shape[1]) > len(items))
     if isinstance(value, dict) and value.get("row_kind", "+I") != "+I":
-        raise CannotEncode("rows that are no insertions are not written here")
+        raise CannotEncode("rows that are not insertions are not written here")
     width = (kinds + len(items) + 7) // 8
     mask = sum(1 << (width * 8 - 1 - kinds - i) for i, item in enumerate(items) if item is None)
     parts = zip(codec.parts, items, strict=True)

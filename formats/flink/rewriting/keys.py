@@ -152,7 +152,7 @@ class KeyFinder:
         try:
             if table.is_list:
                 if not isinstance(given, list):
-                    raise CannotEncode(f"{json} is no list")
+                    raise CannotEncode(f"{json} is not a list")
                 return COMMA.join(encoded(table.item, item) for item in given)
             if table.is_map and given is None:
                 return b"\1"
@@ -192,7 +192,7 @@ class KeyFinder:
 def _entry(table: Table, map_key: str) -> Any:
     """The key of a map's entry, from text; CannotRewrite."""
     if table.user_key is None:
-        raise CannotRewrite(f"state {table.name!r} is no map, and has no entries that map_key could name")
+        raise CannotRewrite(f"state {table.name!r} is not a map, and has no entries that map_key could name")
     if table.user_key.shape not in _EXACT or table.user_key.hides is not None:
         raise CannotRewrite(f"the entries of state {table.name!r} have keys that are not decoded exactly")
     try:

@@ -24,7 +24,7 @@ def _parts(text: str) -> tuple[int, int, int, int, int]:
     """Year, month, day, second of the day, nanosecond."""
     match = _INSTANT.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is no time")
+        raise ValueError(f"{text!r} is not a time")
     year, month, day, hour, minute, second = map(int, match.groups()[:6])
     return year, month, day, hour * 3600 + minute * 60 + second, int((match[7] or "").ljust(9, "0"))
 

@@ -153,14 +153,14 @@ def canonical(text: str) -> str:
     """A type in this program's words: `List<String>` is `list<string>`. ValueError for what is no type."""
     tokens = _NAME.findall(text)
     if "".join(tokens) != "".join(part.strip() for part in re.split("([<>,])", text)):
-        raise ValueError(f"{text!r} is no type")
+        raise ValueError(f"{text!r} is not a type")
     depth = 0
     for token in tokens:
         depth += (token == "<") - (token == ">")
         if depth < 0:
             break
     if depth or not tokens:
-        raise ValueError(f"{text!r} is no type")
+        raise ValueError(f"{text!r} is not a type")
     return "".join(_WORDS.get(token, token) for token in tokens)
 
 

@@ -89,7 +89,7 @@ def logical_type(value: Any) -> LogicalType:
     name = value.class_name.rpartition(".")[2]
     root = _ROOTS.get(name)
     if root is None:
-        raise ValueError(f"{value.class_name} is no logical type that this program knows")
+        raise ValueError(f"{value.class_name} is not a logical type that abs knows")
     fields = value.fields
     nullable = fields.get("isNullable") is not False
     precision, scale = _number(fields, "precision"), _number(fields, "scale")

@@ -98,9 +98,9 @@ def read_descriptors(path: str) -> Descriptors:
             package, proto3 = _text(raw, 2), _text(raw, 12) == "proto3"
             _collect(raw.get(4, ()), raw.get(5, ()), package, proto3, found, path)
     except (Damaged, KeyError, AttributeError, UnicodeDecodeError, TypeError, IndexError, RecursionError):
-        raise FormatError("is no FileDescriptorSet", path=path) from None
+        raise FormatError("is not a FileDescriptorSet", path=path) from None
     if not found.messages:
-        raise FormatError("is no FileDescriptorSet: it has no message", path=path)
+        raise FormatError("is not a FileDescriptorSet: it has no message", path=path)
     return found
 
 

@@ -77,13 +77,13 @@ class StateFile:
         key: StateKey = self._tried(lambda: key_columns(self.schema))
         self.key, self.placing = key.columns, key.placing
         if KEY_GROUP not in self.schema.names or not set(self.key) <= set(self.schema.names) or not self.key:
-            raise Damaged(f"is no state file: it lacks {KEY_GROUP} or its key columns", path=self.path)
+            raise Damaged(f"is not a state file: it lacks {KEY_GROUP} or its key columns", path=self.path)
 
     def _tried(self, action: Any) -> Any:
         try:
             return action()
         except (pa.ArrowException, OSError, KeyError, IndexError, ValueError, TypeError) as error:
-            raise Damaged(f"is no readable state file: {first_line(error)}", path=self.path) from None
+            raise Damaged(f"is not a readable state file: {first_line(error)}", path=self.path) from None
 
     def _open(self, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
         # What a row group needs is asked of a server at once, and not column by column.

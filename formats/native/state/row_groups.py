@@ -137,7 +137,7 @@ def proved_rows(storage: Storage, file: StateFileFacts) -> Iterator[pa.Table]:
     try:
         metadata = pq.read_metadata(pa.BufferReader(footer))
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise Damaged(f"is no readable state file: {first_line(error)}", path=where) from None
+        raise Damaged(f"is not a readable state file: {first_line(error)}", path=where) from None
     check_row_groups(metadata, where)
     numbers = {place: number for number, place in enumerate(spans(metadata))}
     for group in file.row_groups:
@@ -149,7 +149,7 @@ def proved_rows(storage: Storage, file: StateFileFacts) -> Iterator[pa.Table]:
         try:
             yield _read(metadata, number, _Slice(data, group.offset, file.bytes or 0), file, where)
         except (pa.ArrowException, OSError, KeyError, IndexError, ValueError) as error:
-            raise Damaged(f"is no readable state file: {first_line(error)}", path=where) from None
+            raise Damaged(f"is not a readable state file: {first_line(error)}", path=where) from None
 
 
 def _checked(storage: Storage, file: StateFileFacts, offset: int, length: int | None, sha256: str, name: str) -> bytes:

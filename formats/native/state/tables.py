@@ -210,14 +210,14 @@ def decoded_row_groups(data: bytes, path: str, key_groups: range | None = None) 
                 table = as_written(read_row_group(file, i, expansion))
                 yield table if key_groups is None else of_key_groups(table, key_groups)
     except (pa.ArrowException, OSError, KeyError, IndexError, ValueError, TypeError) as error:
-        raise Damaged(f"is no readable state file: {first_line(error)}", path=path) from None
+        raise Damaged(f"is not a readable state file: {first_line(error)}", path=path) from None
 
 
 def _no_rows(data: bytes, path: str) -> pa.Table:
     try:
         return as_written(open_state(data).read_row_groups([]))
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise Damaged(f"is no readable state file: {first_line(error)}", path=path) from None
+        raise Damaged(f"is not a readable state file: {first_line(error)}", path=path) from None
 
 
 def of_key_groups(table: pa.Table, key_groups: range) -> pa.Table:
@@ -247,7 +247,7 @@ def state_rows(data: bytes, path: str) -> int:
     try:
         return int(pq.ParquetFile(pa.BufferReader(data)).metadata.num_rows)
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise Damaged(f"is no readable state file: {first_line(error)}", path=path) from None
+        raise Damaged(f"is not a readable state file: {first_line(error)}", path=path) from None
 
 
 def key_columns(schema: pa.Schema) -> StateKey:
@@ -258,7 +258,7 @@ def key_columns(schema: pa.Schema) -> StateKey:
     except RecursionError:
         names = None
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError("its key columns are no list of names")
+        raise ValueError("its key columns are not a list of names")
     placed = int(metadata.get(b"abs.placed", len(names)))
     if not 0 <= placed <= len(names) or (names and not placed):
         raise ValueError(f"{placed} of {len(names)} key columns say in which key group a row is")
@@ -295,7 +295,7 @@ def decode_log(data: bytes, path: str) -> list[pa.RecordBatch]:
             batch.validate(full=True)  # Arrow takes offsets and texts as they are, and would read beyond a buffer
         return batches
     except (pa.ArrowException, OSError) as error:
-        raise Damaged(f"is no readable log file: {first_line(error)}", path=path) from None
+        raise Damaged(f"is not a readable log file: {first_line(error)}", path=path) from None
 
 
 def first_line(error: BaseException) -> str:

@@ -137,7 +137,7 @@ def _items(kept: _Kept) -> _Kept:
         for value in kept.values[at:end]:
             items = list_items(value)
             if items is None:
-                blame(owner, "row-mismatch", "a list in it is no list")
+                blame(owner, "row-mismatch", "a list in it is not a list")
             else:
                 out.values.extend(items)
         at = end

@@ -43,7 +43,7 @@ def parse(text: str, path: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise Damaged("its JSON is cut short or damaged", path=path) from None
     if not isinstance(parsed, dict):
-        raise Damaged("its JSON is no object", path=path)
+        raise Damaged("its JSON is not an object", path=path)
     return parsed
 
 

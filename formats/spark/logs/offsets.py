@@ -110,7 +110,7 @@ def parse_offsets(data: bytes, path: str) -> Offsets:
         if version >= 2:
             name, colon, offset = line.partition(":")
             if not colon:
-                raise Damaged(f"line {i + 3} is no offset of a named source", path=path)
+                raise Damaged(f"line {i + 3} is not an offset of a named source", path=path)
         if not offset.strip():
             raise Damaged(f"line {i + 3} has no offset", path=path, hint="it was cut short")
         if offset[0] in "{[":
@@ -138,7 +138,7 @@ def parse_commit(data: bytes, path: str) -> Commit:
         ids = _ids(fields["stateUniqueIds"], path)
     sinks = fields.get("sinkMetadataMap")
     if sinks is not None and not (isinstance(sinks, dict) and all(isinstance(sink, dict) for sink in sinks.values())):
-        raise Damaged("what it says of its sinks is no object by name", path=path)
+        raise Damaged("its list of sinks is not an object by name", path=path)
     return Commit(version, logs.number(fields, "nextBatchWatermarkMs", path), ids, sinks)
 
 

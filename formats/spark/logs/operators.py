@@ -82,7 +82,7 @@ def _store(fields: Any, path: str) -> StoreInfo:
         raise Damaged(f"gives store {name} {partitions} partitions", path=path)
     schemas = fields.get("stateSchemaFilePaths", [])
     if not isinstance(schemas, list) or not all(isinstance(schema, str) for schema in schemas):
-        raise Damaged(f"names schema files of store {name} that are no texts", path=path)
+        raise Damaged(f"names schema files of store {name} that are not strings", path=path)
     return StoreInfo(name, prefix or 0, partitions, tuple(schemas))
 
 

@@ -137,7 +137,7 @@ def why_not_set(offset: str | None, split: str) -> str | None:
     if kind in ("kafka", "delta"):
         splits = [at.split for at in positions(offset) or ()]
         return None if split in splits else f"it has {', '.join(splits)}"
-    return f"of {kind or 'this source'} no place can be set: {_UNSETTABLE[kind]}"
+    return f"positions of {kind or 'this source'} cannot be set: {_UNSETTABLE[kind]}"
 
 
 def unit_of(offset: str | None) -> str:

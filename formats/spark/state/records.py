@@ -145,7 +145,7 @@ def _text(data: bytes, at: int, path: str) -> tuple[str, int]:
 def _lineage(text: str, path: str) -> tuple[tuple[int, str], ...]:
     lineage = logs.parse('{"lineage":' + text + "}", path)["lineage"]
     if not isinstance(lineage, list):
-        raise Damaged("its lineage is no list", path=path)
+        raise Damaged("its lineage is not a list", path=path)
     out = []
     for item in lineage:
         if not isinstance(item, dict) or not isinstance(item.get("checkpointUniqueId"), str):

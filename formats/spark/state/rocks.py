@@ -103,12 +103,12 @@ def read_zip(data: bytes, path: str) -> dict[str, bytes]:
                 raise Damaged(f"has an entry {wrong[:80]!r}", path=path)
             return {info.filename: archive.read(info) for info in infos}
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError, ValueError) as error:
-        raise Damaged(f"is no whole zip file: {str(error)[:100]}", path=path) from None
+        raise Damaged(f"is not a complete zip file: {str(error)[:100]}", path=path) from None
 
 
 def _sst(fields: object, path: str) -> Sst:
     if not isinstance(fields, dict):
-        raise Damaged("names a file that is no object", path=path)
+        raise Damaged("names a file that is not an object", path=path)
     local, name, size = (
         fields.get("localFileName"),
         fields.get("dfsSstFileName") or fields.get("dfsLogFileName"),

@@ -126,14 +126,14 @@ def _family(source: _Input, path: str) -> StateSchema:
     prefix = logs.number(encoder, "numColsPrefixKey", path) or 0
     ordinals = encoder.get("orderingOrdinals") or []
     if not isinstance(ordinals, list) or not all(isinstance(i, int) and i >= 0 for i in ordinals):
-        raise Damaged(f"column family {name}: its ordering ordinals are no numbers", path=path)
+        raise Damaged(f"column family {name}: its ordering ordinals are not numbers", path=path)
     ordered = tuple(ordinals)
     time = _TIMES.get(kind) if isinstance(kind, str) else None
     schema = StateSchema(
         name, struct_of(key, path), struct_of(value, path), key, value, prefix, ordered, kind in _ENCODERS, time
     )
     if time is not None and (not schema.key.fields or schema.key.fields[-1].type.width != 8):
-        raise Damaged(f"column family {name}: the last column of its key is no time", path=path)
+        raise Damaged(f"column family {name}: the last column of its key is not a time", path=path)
     return _checked(schema, path)
 
 

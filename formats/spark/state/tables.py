@@ -52,7 +52,7 @@ def _listed(keys: list[bytes], values: list[bytes], path: str) -> tuple[list[byt
     for key, value in zip(keys, values, strict=True):
         items = list_items(value)
         if items is None:
-            raise Damaged("a list in it is no list", path=path)
+            raise Damaged("a list in it is not a list", path=path)
         out_keys += [key] * len(items)
         out_values += items
     return out_keys, out_values

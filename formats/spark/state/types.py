@@ -61,7 +61,7 @@ def struct_of(text: str, path: str) -> Type:
     try:
         parsed = json.loads(text)
     except (ValueError, RecursionError):
-        raise Damaged("its schema is no JSON", path=path) from None
+        raise Damaged("its schema is not JSON", path=path) from None
     top = _type(parsed, path, 0)
     if top.kind != "struct":
         raise Damaged(f"its schema is of type {top.kind}, not struct", path=path)

@@ -92,7 +92,7 @@ def authorized(
     try:
         return whole, {**sends, "authorization": authorization(account, access.key, text)}
     except ValueError:
-        raise FormatError("the key of the account is no base64", hint=f"{KEY[0]} has it as Azure shows it") from None
+        raise FormatError("the key of the account is not base64", hint=f"{KEY[0]} has it as Azure shows it") from None
 
 
 def _first(environment: Mapping[str, str], names: tuple[str, ...]) -> str:

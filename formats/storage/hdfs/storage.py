@@ -333,7 +333,7 @@ class HdfsStorage:
         try:
             full.encode()
         except UnicodeEncodeError:
-            raise UnsafePath("is no name that a file on HDFS can have", path=repr(path)) from None
+            raise UnsafePath("cannot be the name of a file on HDFS", path=repr(path)) from None
         return full
 
     def _where(self, path: str) -> str:
@@ -362,7 +362,7 @@ class HdfsStorage:
         if fault.name == "PathIsNotEmptyDirectoryException":
             return _NotEmpty()
         if fault.name == "InvalidPathException":
-            return UnsafePath(f"is no name that a file on HDFS can have: {fault}", path=where)
+            return UnsafePath(f"cannot be the name of a file on HDFS: {fault}", path=where)
         if fault.name in NOT_ALLOWED:
             return PermissionError(errno.EACCES, f"is refused: {fault}", where)
         if "QuotaExceeded" in fault.name:

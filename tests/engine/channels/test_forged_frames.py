@@ -183,14 +183,15 @@ def test_a_channel_that_is_forged_in_every_attempt_ends_the_job_with_exit_code_6
     error = json.loads(last)
     assert code == error["code"] == 6
     assert error["name"] == "stopped"
-    assert error["message"].startswith(f"worker 1: {BETWEEN}: record 7 came, 1 was next; tasks have been restarted")
+    message = f"worker 1: {BETWEEN}: received record 7, expected record 1; tasks have been restarted"
+    assert error["message"].startswith(message)
     assert "--resume" in error["hint"]
 
 
 def test_a_job_that_may_not_restart_ends_with_the_error_of_the_channel(tmp_path: Path, intrude: Intrude) -> None:
     write_input(tmp_path)
     intrude(SCHEMA + records(7))
-    with pytest.raises(EngineStopped, match=r"record 7 came, 1 was next$"):
+    with pytest.raises(EngineStopped, match=r"received record 7, expected record 1$"):
         run_job(fan(), str(tmp_path / "store"), inline(tmp_path, restarts=0))
 
 
@@ -315,9 +316,9 @@ def test_a_message_speaks_for_its_own_worker_only() -> None:
 
 
 def test_an_error_of_the_protocol_fails_its_worker_and_may_pass() -> None:
-    failed = _failure(3, ProtocolError("record 5 came, 6 was next"))
+    failed = _failure(3, ProtocolError("received record 5, expected record 6"))
     assert (failed.worker, failed.code, failed.lost) == (3, EngineStopped.exit_code, True)
-    assert failed.message == "worker 3: record 5 came, 6 was next"
+    assert failed.message == "worker 3: received record 5, expected record 6"
 
 
 @pytest.mark.parametrize(
@@ -355,7 +356,7 @@ def test_schedules_that_are_cut_off_are_an_error_of_the_protocol() -> None:
     with pytest.raises(ProtocolError):
         Pieces(topology).check(b"\xff" * 50)
     gossip = Gossip([TaskId("counts", 1)], 0, 1)
-    with pytest.raises(ProtocolError, match="end within a saying of 50"):
+    with pytest.raises(ProtocolError, match="end in the middle of an entry of 50"):
         gossip.hear((0).to_bytes(2, "little") + (1).to_bytes(4, "little") + (50).to_bytes(4, "little") + bytes(8))
 
 

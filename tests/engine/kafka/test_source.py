@@ -320,7 +320,7 @@ def test_a_topic_that_goes_while_it_is_read_is_an_error(broker: Broker, topic: s
 def test_a_topic_that_is_not_there_and_one_that_is_another_are_refused(reader: Reader, topic: str) -> None:
     with pytest.raises(UsageError, match="has no topic 'nothing'"):
         reader.begin(topic="nothing").read()
-    with pytest.raises(UsageError, match=f"reads topic 'another', and the epoch has a position in '{topic}-0'"):
+    with pytest.raises(UsageError, match=f"reads topic 'another', but the epoch has a position in '{topic}-0'"):
         reader.begin((Position(f"{topic}-0", 1, 1),), topic="another")
 
 

@@ -177,9 +177,9 @@ def test_a_store_does_not_choose_which_server_is_asked(tmp_path: Path) -> None:
     for path in ("*.text", "s3://own/in/*.text"):
         op = of_kind("text", path=path)
         for split in ("s3://other/in/1.text", "s3://own/in/deeper/1.text", "az://own/in/1.text"):
-            with pytest.raises(UnsafePath, match="does not name it"):
+            with pytest.raises(UnsafePath, match="does not match it"):
                 make_source(op, 0, str(tmp_path), [Position(split, 2, 1)], None)
-    with pytest.raises(UnsafePath, match="does not name it"):
+    with pytest.raises(UnsafePath, match="does not match it"):
         make_source(of_kind("text", path="s3://own/in/*.text"), 0, str(tmp_path), [Position("1.text", 2, 1)], None)
 
 
@@ -188,7 +188,7 @@ def test_what_matches_nothing_and_what_leads_nowhere_is_refused(place: str, tmp_
         make_source(of_kind("text", path=f"{place}/none/*.text"), 0, str(tmp_path), None, None)
     job = topology("ftp://host", "parquet")
     (fault, *_) = all_faults(job, str(tmp_path), from_start=False)
-    assert "no kind of place" in fault.message
+    assert "not a known kind of location" in fault.message
     assert fault.keys == ("source", "path")
 
 

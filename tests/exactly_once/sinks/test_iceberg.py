@@ -472,7 +472,7 @@ def test_a_table_that_requires_a_column_takes_rows_without_nulls_in_it(tmp_path:
     made(tmp_path, pa.schema([pa.field("n", pa.int64(), nullable=False)]))
     storage, sink = MemoryStorage(), taken(tmp_path)
     sink.apply(delivered(storage, 1, pa.table({"n": [1]})))
-    with pytest.raises(JobFailed, match="column n has nulls, which the table does not take"):
+    with pytest.raises(JobFailed, match="column n contains nulls, which the table does not allow"):
         sink.apply(delivered(storage, 2, pa.table({"n": [2, None]})))
     assert numbers(tmp_path) == [1]
 

@@ -204,7 +204,7 @@ def test_a_table_without_the_key_is_refused_before_the_run(lines: Lines, postgre
     with pytest.raises(UsageError, match="has no primary key or unique index on line"):
         lines.run()
     execute(postgres_server.url, f"alter table {TABLE} rename column line to other")
-    with pytest.raises(UsageError, match="has not all columns of the key, line"):
+    with pytest.raises(UsageError, match="does not have all columns of the key: line"):
         lines.run()
     execute(postgres_server.url, f"drop table {TABLE}")
     with pytest.raises(UsageError, match=f"there is no table {TABLE}"):

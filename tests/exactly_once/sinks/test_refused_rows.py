@@ -191,7 +191,7 @@ def test_an_iceberg_table_refuses_nulls_in_a_required_column_and_other_types(tmp
     sink = IcebergTable(Operator("out", Kind.SINK, 1, 8, connector=connector), str(tmp_path), "job")
     sink.try_rows(parquet(n=[1], text=["a"]))
     sink.try_rows(parquet(n=[1], text=[None]))
-    with pytest.raises(JobFailed, match="column n has nulls"):
+    with pytest.raises(JobFailed, match="column n contains nulls"):
         sink.try_rows(parquet(n=[1, None], text=["a", "b"]))
     with pytest.raises(JobFailed, match="column n is string in the rows"):
         sink.try_rows(parquet(n=["one"], text=["a"]))

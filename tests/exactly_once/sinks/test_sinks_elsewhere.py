@@ -57,7 +57,7 @@ def test_what_waits_is_shown_where_it_was_to_be_before_the_job_goes_on(
     before, after = (job(tmp_path, gate, place) for place in pair)
     killed(before, "reveal", 2)
     epochs = before.complete()
-    with pytest.raises(UsageError, match=r"rows of epoch \d+ may not have been published to .*, where no sink"):
+    with pytest.raises(UsageError, match=r"rows of epoch \d+ may not have been published to .*, to which no sink"):
         after.resume()
     assert before.complete() == epochs
     assert not after.shown()

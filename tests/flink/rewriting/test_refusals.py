@@ -44,7 +44,7 @@ from tests.support.flink.rewritten import rewritten
         (CANONICAL, "set: [{operator: totals, state: sum, key: user-1, value: x}]", "'x' is no"),
         (CANONICAL, "set: [{operator: totals, state: nothing, key: user-1, value: x}]", "it has no state 'nothing'"),
         (CANONICAL, "set: [{operator: totals, state: per-item, key: user-1, value: {}}]", "only its keys as wholes"),
-        (CANONICAL, "removed: [{operator: totals, state: sum, key: user-1, map_key: x}]", "is no map"),
+        (CANONICAL, "removed: [{operator: totals, state: sum, key: user-1, map_key: x}]", "is not a map"),
         (CANONICAL, "set: [{operator: totals, state: opaque, key: user-1, value: 1}]", "are not written here"),
         (CANONICAL, "removed: [{operator: totals, key: {user: 1}}]", "the key has the columns key"),
         (

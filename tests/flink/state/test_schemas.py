@@ -197,7 +197,7 @@ def test_a_snapshot_whose_values_are_all_known_can_be_checked_to_its_last_byte(
     [
         ("protobuf(FILE, no.such.Message)", "has no message no.such.Message; it has google.protobuf."),
         ("protobuf(/no/such/file, a.B)", "cannot be read"),
-        ("protobuf(SNAPSHOT, a.B)", "is no FileDescriptorSet"),
+        ("protobuf(SNAPSHOT, a.B)", "is not a FileDescriptorSet"),
     ],
 )
 def test_a_descriptor_that_does_not_fit_is_said(data: Path, words: str, message: str) -> None:

@@ -90,7 +90,7 @@ def test_no_files_and_no_profile_leave_it_to_roles(tmp_path: Path) -> None:
 @pytest.mark.parametrize("data", [b"no section", b"\xff\xfe"])
 def test_a_file_that_holds_no_profiles_is_named(home: Path, data: bytes) -> None:
     (home / ".aws" / "credentials").write_bytes(data)
-    with pytest.raises(FormatError, match="is no file of profiles") as caught:
+    with pytest.raises(FormatError, match="is not a file of profiles") as caught:
         s3_settings({"HOME": str(home)})
     assert caught.value.path == str(home / ".aws" / "credentials")
 

@@ -110,7 +110,7 @@ def test_a_link_to_itself_and_a_socket_are_no_plain_files(local: LocalStorage, t
         made.bind("socket")
     for path in ("loop", "socket", "loop/below"):
         assert local.size(path) is None
-        with pytest.raises(Damaged, match="no plain file"):
+        with pytest.raises(Damaged, match="not a plain file"):
             local.read(path)
     assert local.list("loop") == []
 
@@ -189,7 +189,7 @@ def test_a_link_whose_reply_was_lost_is_known_again(
 
 def test_a_pipe_in_place_of_a_file_is_refused_and_does_not_hang(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(Damaged, match="no plain file"):
+    with pytest.raises(Damaged, match="not a plain file"):
         LocalStorage(tmp_path).read("pipe")
 
 

@@ -149,7 +149,7 @@ def test_an_object_whose_name_is_no_path_is_said_and_never_followed(s3: ObjectSe
     storage.put("a/c", b"1")
     bucket, _, prefix = storage.root.removeprefix("s3://").partition("/")
     _put(s3, bucket, f"{prefix}/{key}", b"evil")
-    with pytest.raises(Damaged, match="whose name is no path"):
+    with pytest.raises(Damaged, match="whose name is not a path"):
         walk(storage)
     assert storage.read("a/c") == b"1"
 

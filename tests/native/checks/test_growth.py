@@ -80,7 +80,7 @@ def with_skipped(part: PartFacts) -> PartFacts:
 @pytest.mark.parametrize(
     ("operator", "change", "words"),
     [
-        ("out", without_rows, "records were received, and parts with 0 rows are named, since its parent, epoch"),
+        ("out", without_rows, "records were received, and parts with 0 rows are named since its parent, epoch"),
         ("out", of_the_parent, "on channel 0 went down from"),
         ("lines", a_file_on, "records were read, and"),
         ("lines", with_skipped, "records were read, and"),

@@ -121,6 +121,6 @@ def in_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         else:
             array = pa.nulls(batch.num_rows, field.type)
         if array.null_count and not field.nullable:
-            raise ValueError(f"column {field.name} has nulls, which the table does not take")
+            raise ValueError(f"column {field.name} contains nulls, which the table does not allow")
         arrays.append(array)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -38,10 +38,10 @@ def check_uri(operator: str, catalog: str, uri: str | None, configured: Mapping[
     known = configured.get("uri")
     if uri is None or not configured or (isinstance(known, str) and known.rstrip("/") == uri.rstrip("/")):
         return
-    there = "no URI" if known is None else f"the URI {redact(str(known))}"
+    there = "have no URI for it" if known is None else f"set it to {redact(str(known))}"
     raise UsageError(
-        f"sink {operator}: the job file gives catalog {catalog!r} the URI {redact(uri)}, and your settings "
-        f"of pyiceberg give it {there}: your credentials are for the latter",
+        f"sink {operator}: the job file sets the URI of catalog {catalog!r} to {redact(uri)}, but your pyiceberg "
+        f"settings {there}: your credentials are for those settings",
         hint=f"remove `uri` from the job file, or set PYICEBERG_CATALOG__{catalog.upper()}__URI to the same URI",
     )
 
@@ -79,8 +79,8 @@ def guarded(operator: str, catalog: Catalog, configured: Mapping[str, Any]) -> C
 
 def _refused(operator: str, who: str, names: list[str]) -> UsageError:
     return UsageError(
-        f"sink {operator}: {who} the propert{'ies' if len(names) > 1 else 'y'} {', '.join(names)}, which would choose "
+        f"sink {operator}: {who} the propert{'ies' if len(names) > 1 else 'y'} {', '.join(names)}, which can select "
         "code, a host or credentials",
-        hint="remove it there; such settings belong into your own settings of pyiceberg (~/.pyiceberg.yaml or "
+        hint="remove it there; such settings belong in your own pyiceberg settings (~/.pyiceberg.yaml or "
         "PYICEBERG_CATALOG__NAME__... in the environment)",
     )

@@ -172,7 +172,7 @@ class KafkaTopic:
                 raise EngineStopped(
                     f"sink {self.operator}: topic {topic} {problem}, while the job ran: committed records are "
                     "lost",
-                    hint="if a broker was replaced by an older copy, bring the newer one back; `abs run --resume` then "
+                    hint="if a broker was replaced by an older copy, restore the newer one; `abs run --resume` then "
                     "compares the markers of the topic with the store",
                 )
 

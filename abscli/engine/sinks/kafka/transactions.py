@@ -143,7 +143,7 @@ class Transactions:
     def _away(self, error: Any) -> EngineStopped:
         return EngineStopped(
             f"sink {self._operator.id}: {Topic.of(self._operator).brokers} gives no transaction: {error.str()}",
-            hint="start it again, or let the job's user write in transactions; staged rows are kept until then",
+            hint="start the broker again, or allow the job's user to write in transactions; staged rows are kept",
         )
 
     def _not_taken(self, error: Any) -> JobFailed:
@@ -183,7 +183,7 @@ def read_to_end(
                 reason = message.error().str() if message is not None else "no answer"
                 raise EngineStopped(
                     f"sink {operator.id}: {Topic.of(operator).brokers} does not show topic {topic!r}: {reason}",
-                    hint="start it again, or let the job's user read that topic; staged rows are kept until then",
+                    hint="start the broker again, or allow the job's user to read the topic; staged rows are kept",
                 )
     finally:
         consumer.close()

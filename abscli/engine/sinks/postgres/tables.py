@@ -115,7 +115,8 @@ class Tables:
             ) from None
         if connection.execute("show max_prepared_transactions").fetchone() == ("0",):
             raise UsageError(
-                f"sink {table.operator}: the database prepares no transactions: max_prepared_transactions is 0",
+                f"sink {table.operator}: the database does not allow prepared transactions: "
+                "max_prepared_transactions is 0",
                 hint="set it to at least twice the sink's parallelism, and start the server again",
             )
         due = {gid: file for gid, file in _due(promises, parent, origin).items() if file.directory == table.place}

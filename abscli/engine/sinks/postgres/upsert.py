@@ -73,7 +73,7 @@ class UpsertedTable:
             ) from None
         except errors.UndefinedColumn as error:
             raise UsageError(
-                f"sink {self.operator}: {self.title} has not all columns of the key, {', '.join(self._key)}",
+                f"sink {self.operator}: {self.title} does not have all columns of the key: {', '.join(self._key)}",
                 hint=f"name columns of the table in `key`: {_line(error)}",
             ) from None
         except errors.InvalidColumnReference:

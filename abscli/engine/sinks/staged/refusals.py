@@ -17,7 +17,8 @@ def rows_refused(operator: str, title: str, reason: str) -> JobFailed:
     """Return the error for rows that a target refused before a manifest named them."""
     return JobFailed(
         f"sink {operator}: {title} does not take the rows: {reason}",
-        hint="no epoch has these rows: change the target, or change the job so that it emits other rows, and resume",
+        hint="these rows are not part of any epoch: change the target, or change the job so that it emits other rows, "
+        "and resume",
     )
 
 
@@ -46,7 +47,8 @@ def foreign_commits(operator: str, title: str, newest: int) -> UsageError:
 def crowded(operator: str, title: str) -> EngineStopped:
     """Each try was overtaken by somebody else's commit."""
     return EngineStopped(
-        f"sink {operator}: others write {title} at every moment", hint="`abs run --resume` when they have ended"
+        f"sink {operator}: cannot commit to {title}: other writers committed first, every time",
+        hint="run `abs run --resume` when the other writers have finished",
     )
 
 

@@ -20,8 +20,8 @@ _HEAD = 1 << 20
 """Bytes of the first file from which types are inferred."""
 
 _MEND = (
-    "fix that record, or skip such records with on_error: skip (another type for its column, in schema, needs a "
-    "run on a new store: an epoch keeps its types)"
+    "fix that record, or skip such records with on_error: skip (to declare another type for the column "
+    "in schema, run the job on a new store: the types in an epoch cannot change)"
 )
 """What an error's hint begins with; how to go on from there follows it."""
 
@@ -104,14 +104,15 @@ class CsvSource(FromLines):
         if more:  # Arrow ends a line there, and all of it would be the first one
             raise JobFailed(
                 f"task {self._files.task}: {split}: its lines end in a carriage return alone",
-                hint="end them in a line feed, with or without a carriage return before it",
+                hint="lines must end with a line feed, optionally preceded by a carriage return",
             )
         missing = [name for name in self._schema.names if name not in names]
         if missing:
             raise JobFailed(
                 f"task {self._files.task}: {split} has no column {missing[0]!r}; its first line names "
                 f"{', '.join(names)}",
-                hint="every file of a source has its columns; without a first line of names: header: false",
+                hint="all files of a source must have the same columns; if the files have no header line, set "
+                "header: false",
             )
         return names
 

@@ -42,8 +42,8 @@ def refuse_strangers(operator: Operator, directory: str, positions: Iterable[Pos
         # A file that is gone is told when it is opened; servers that a store names are asked nothing.
         if split not in own and (is_uri(path) or os.path.lexists(path)):
             raise UnsafePath(
-                f"the epoch has a position in it, and the source {operator.id} of the job file, {pattern!r}, does not "
-                "name it",
+                f"the epoch has a position in it, but the path of source {operator.id} in the job file, {pattern!r}, "
+                "does not match it",
                 path=path,
-                hint="give the source the path that it had; if it has not changed, do not trust this store",
+                hint="set the source's path to its previous value; if it has not changed, do not trust this store",
             )

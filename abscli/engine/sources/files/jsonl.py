@@ -48,8 +48,8 @@ class JsonLinesSource(FromLines):
             raise JobFailed(
                 f"task {self._task}: {split}, record {self._files.splits.records(split) + 1 + line}: {bad[:200]!r} "
                 f"does not fit the schema: {str(error).splitlines()[0]}",
-                hint="fix that line, or skip such lines with on_error: skip (another type for its column, in "
-                "schema, needs a run on a new store: an epoch keeps its types)",
+                hint="fix that line, or skip such lines with on_error: skip (to declare another type for the column in "
+                "schema, run the job on a new store: the types in an epoch cannot change)",
             ) from None
         self._files.advance(split, data, table.num_rows)
         columns = [table.column(f.name).combine_chunks().cast(f.type) for f in self._schema]

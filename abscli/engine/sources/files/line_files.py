@@ -125,7 +125,7 @@ class LineFiles:
                     if len(data) > MAX_LINE:
                         raise JobFailed(
                             f"task {self.task}: {path} has a line of more than {MAX_LINE} bytes, at byte {offset}",
-                            hint="is it a file of lines?",
+                            hint="check that it is a text file",
                         )
                 return b"" if self.splits.waits_for_lines else data
         except OSError as error:

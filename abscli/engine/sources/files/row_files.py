@@ -125,7 +125,7 @@ class RowFilesSource(FromSplits):
             if missing:
                 raise JobFailed(
                     f"task {self._task}: {path} has no column {missing[0]!r}; it has {', '.join(file.schema.names)}",
-                    hint="every file of a source must have its columns: select columns with columns: [...]",
+                    hint="all files of a source must have the same columns: select columns with columns: [...]",
                 )
         return self._file[1:]
 

@@ -109,7 +109,7 @@ class Rows:
         there = [value.translate(_NEWLINES).strip() for value in values if value is not None]
         # One that is cut off could be made whole by the next.
         if any(value[:1] != b"{" or value[-1:] != b"}" for value in there):
-            raise pa.ArrowInvalid("it is no JSON object")
+            raise pa.ArrowInvalid("it is not a JSON object")
         table = parse_rows(b"\n".join(there), self._values) if there else self._values.empty_table()
         if table.num_rows != len(there):
             raise pa.ArrowInvalid(f"{table.num_rows} JSON objects in one value")
@@ -128,7 +128,7 @@ class Rows:
             return
         shown = text.decode("utf-8", "replace")
         reason = (str(error).splitlines() or [""])[0]
-        wanted = "does not fit the schema" if self._is_json else "is no text"
+        wanted = "does not fit the schema" if self._is_json else "is not text"
         raise JobFailed(
             f"task {self._task}: {split}, offset {record.offset}: {shown[:200]!r} {wanted}: {reason}",
             hint="skip such records with on_error: skip or a dead letter; or correct its "

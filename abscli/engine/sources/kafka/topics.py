@@ -95,7 +95,7 @@ def refuse_others(operator: Operator, positions: Iterable[Position]) -> None:
         number = position.split.rpartition("-")[2]
         if not number.isdecimal() or split_name(topic, int(number[:9])) != position.split:
             raise UsageError(
-                f"source {operator.id} reads topic {topic!r}, and the epoch has a position in {position.split!r}",
+                f"source {operator.id} reads topic {topic!r}, but the epoch has a position in {position.split!r}",
                 hint="restore the old topic of the source; to read another topic, add a source with another id",
             )
 
@@ -106,7 +106,7 @@ def check_topic(who: str, topic: str, positions: Iterable[Position], there: Desc
         if there is None:
             raise JobFailed(
                 f"{who}: topic {topic!r} is missing: {position.split} would continue at {position.offset}",
-                hint=f"make the topic and {ANEW}",
+                hint=f"create the topic, and {ANEW}",
             )
         if None not in (there.id, position.fingerprint) and there.id != position.fingerprint:
             raise JobFailed(

@@ -29,7 +29,9 @@ def rows_schema(columns: Mapping[str, object], where: str) -> pa.Schema:
         try:
             values[name] = _column(name, parse_expression(str(text), values), values, np.array([], np.int64), 0)
         except (BadExpression, *_FAULTS) as error:
-            raise UsageError(f"{where}: column {name!r} cannot be {str(text)!r}: {_first_line(error)}") from None
+            raise UsageError(
+                f"{where}: invalid expression {str(text)!r} for column {name!r}: {_first_line(error)}"
+            ) from None
     return pa.schema([(name, values[name].type) for name in columns])
 
 
@@ -126,7 +128,7 @@ def _plain(value: Any) -> Any:
 def _divided(op: type[ast.operator], left: Any, right: Any) -> Any:
     dividend, divisor = _plain(left), _plain(right)
     if np.any(divisor == 0):
-        raise ValueError("a division by zero")
+        raise ValueError("division by zero")
     result = np.asarray(_FLOORED[op](dividend, divisor))
     return pa.scalar(result.item()) if result.ndim == 0 else pa.array(result)
 

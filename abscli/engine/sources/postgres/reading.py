@@ -188,7 +188,7 @@ class TableReader:
             table = self._keyed.table
             raise JobFailed(
                 f"{table.owner}: a value of {table.title} is not of the type that its column has here: {reason}",
-                hint="name another type in the source's schema, such as string",
+                hint="declare another type in the source's schema, such as string",
             ) from None
         width = len(self._schema)
         columns = pa.record_batch(rows.columns[:width], schema=self._schema)

@@ -94,8 +94,8 @@ class PostgresSource:
         self._position = next(iter(mine if restored is None else restored), None)
         if self._position is not None and self._position.split != self._title:
             raise UsageError(
-                f"source {operator.id}: the epoch has a position in table {self._position.split}, and the job file "
-                f"names {self._title}",
+                f"source {operator.id}: the epoch has a position in table {self._position.split}, but the job file "
+                f"specifies {self._title}",
                 hint="restore the old table of the source; or start from the beginning, with --from-epoch 0 or on "
                 "another store",
             )

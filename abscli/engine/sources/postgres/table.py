@@ -77,7 +77,7 @@ class KeyedTable:
             raise  # it has gone away, or ends
         except psycopg.errors.InsufficientPrivilege as error:
             raise UsageError(
-                f"{self.table.owner}: {self.table.title} may not be read: {first_line(error)}",
+                f"{self.table.owner}: no permission to read {self.table.title}: {first_line(error)}",
                 hint=f"grant select on {self.table.title} to the user of the connection",
             ) from None
         except psycopg.Error as error:
@@ -137,12 +137,12 @@ def _look(keyed: KeyedTable, connection: Connection) -> Looked:
         what = _KINDS.get(kind, "a table that others inherit from")
         raise UsageError(
             f"{table.owner}: {table.title} is {what}: transactions that still write to it cannot be observed",
-            hint="read a table that has its rows itself, or in partitions",
+            hint="read a regular table without child tables, or a partitioned table",
         )
     if in_recovery:
         raise UsageError(
-            f"{table.owner}: the database of {table.title} is a standby: it does not show the transactions that "
-            "still write",
+            f"{table.owner}: the database of {table.title} is a standby: transactions that are still in progress are "
+            "not visible on it",
             hint="read from the primary",
         )
     columns = tuple(columns_of(connection, sql.SQL("select * from {} limit 0").format(keyed.name)))
@@ -165,7 +165,7 @@ def _check_key(
         if by_name[name].base not in KEY_TYPES:
             raise UsageError(
                 f"{table.owner}: column {name!r} of {title} is {by_name[name].kind}, which cannot be an increasing key",
-                hint=f"one of {', '.join(KEY_TYPES)}",
+                hint=f"use one of {', '.join(KEY_TYPES)}",
             )
     query = "select attname::text from pg_attribute where attrelid = %s and attname = any(%s) and not attnotnull"
     nullable: Any = connection.execute(query, (oid, list(keyed.key))).fetchone()
@@ -178,7 +178,7 @@ def _check_key(
         raise UsageError(
             f"{table.owner}: two rows of {table.title} may have the same key: there is no unique index on "
             f"{', '.join(keyed.key)}",
-            hint="add a column that tells them apart, such as key: [created, id]; or make such an index",
+            hint="add a column that makes the key unique, such as key: [created, id]; or create a unique index",
         )
     sequence: Any = connection.execute(_SEQUENCE, (text, keyed.key[0])).fetchone()
     if sequence is not None and sequence[1] > 1:
@@ -222,7 +222,8 @@ def check_same(
             raise JobFailed(
                 f"{table.owner}: column {name!r} of {table.title} is {now.get(name, 'gone')}, and was {kind} in the "
                 "epoch",
-                hint="alter it back; or read everything again, with --from-epoch 0 or on another store",
+                hint="revert the change to the table; or read everything again, with --from-epoch 0 or on another "
+                "store",
             )
     if not strict or before is None:
         return

@@ -228,7 +228,7 @@ def _refuse(removal: Removal, blocked: str | None, path: str) -> None:
     if first is not None:
         raise StoreInUse(
             f"{first.name} may be alive: {first.alive}", path=path,
-            hint=f"if it does not run: --stopped {first.name}; without --yes all is shown",
+            hint=f"if the job is not running, pass --stopped {first.name}; without --yes, files are only listed",
         )  # fmt: skip
 
 

@@ -83,7 +83,7 @@ def _release(text: str) -> Release:
     release = (int(match[1]), int(match[2])) if match else None
     if release not in TARGETS:
         known = ", ".join(f"{major}.{minor}" for major, minor in TARGETS)
-        raise BadOption("--for", f"{text!r} is no Flink that is asked about; these are: {known}")
+        raise BadOption("--for", f"{text!r} is not a Flink release that can be checked; choose one of {known}")
     return release
 
 
@@ -119,7 +119,7 @@ def _infos(operator: OperatorState, index: int, streams: Streams) -> Iterator[tu
     if subtask.managed_keyed is not None:
         meta = keyed_meta(subtask.managed_keyed, streams)
         if meta is None:
-            raise FormatError("all of it lies in a changelog, whose parts have no description before them")
+            raise FormatError("its keyed state is stored only as changes in a changelog, without a description")
         for info in meta.states:
             yield info, meta.key or meta.unknown_key
     if subtask.managed_operator is not None:

@@ -149,7 +149,7 @@ SERIALIZERS: Final = (
     # before `kryo-2`, which is about it, too
     SerializerRule(
         "kryo-2-alike", Verdict.UNKNOWN,
-        "Flink 1 wrote it with Kryo 2; values of this class came back equal where it was tried, which is no promise",
+        "Flink 1 wrote it with Kryo 2; values of this class came back equal in a trial, which is not a guarantee",
         "tried with 2.3.0",
         "try it, and compare the state with abs diff",
         lambda step, written: step.to_2 and written.kind == "kryo" and written.about == "java.math.BigDecimal",

@@ -72,7 +72,7 @@ def check_growth(
             elif kinds.get(part.operator) is Kind.SINK:
                 messages += _sink(parent, part, then, now)
         for message in messages:
-            yield Finding(Code.CONSERVATION, part.task, None, None, f"{message}, since its parent, epoch {parent}")
+            yield Finding(Code.CONSERVATION, part.task, None, None, f"{message} since its parent, epoch {parent}")
 
 
 def _decreases(then: Totals, now: Totals) -> Iterator[str]:

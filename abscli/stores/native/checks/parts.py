@@ -64,7 +64,7 @@ def check_logs(topology: Topology, parts: tuple[PartFacts, ...]) -> Iterator[Fin
                 message = "logged on a channel that the task does not have"
                 yield Finding(Code.MISSING_LOG, part.task, channel, path, message)
             elif channel in seen:
-                yield Finding(Code.UNREADABLE, part.task, channel, path, "two logs of one channel")
+                yield Finding(Code.UNREADABLE, part.task, channel, path, "two logs for the same channel")
             if log.records > 0 and log.file is None:
                 message = f"{log.records} records are logged, and no file is named that holds them"
                 yield Finding(Code.MISSING_LOG, part.task, channel, None, message)
@@ -87,11 +87,11 @@ def check_schedules(topology: Topology, parts: tuple[PartFacts, ...], path: str 
             for step, _ in read_steps(part.schedule.steps):
                 if splits and step.kind == RECORDS:
                     if step.channel not in splits:
-                        raise ValueError(f"a step of split {step.channel}, which none of its splits has for a number")
+                        raise ValueError(f"a step refers to split number {step.channel}, which the task does not have")
                 elif step.channel >= most:
-                    raise ValueError(f"a step of input {step.channel}, of at most {most}")
+                    raise ValueError(f"a step refers to input {step.channel}, but the inputs are 0 to {most - 1}")
                 last = step
             if last != TakenStep(COPIED, 0, part.epoch):
-                raise ValueError(f"it does not end with the copy of epoch {part.epoch}")
+                raise ValueError(f"the last step is not the copy of state for epoch {part.epoch}")
         except ValueError as error:
             yield Finding(Code.UNREADABLE, part.task, None, path, f"its schedule: {error}")

@@ -207,7 +207,7 @@ class _Work:
             raise NoRecovery(
                 f"epoch {self.epoch} is not repaired: its number has an outcome already, and nobody can take that back "
                 "safely but in a directory", path=storage.root,
-                hint="abs copy the store into a directory and plan there; or plan without --strategy repair",
+                hint="copy the store to a directory with `abs copy` and plan there; or plan without --strategy repair",
             )  # fmt: skip
         code = modules_of(topology, directory)
         before = remains.taker.code
@@ -488,7 +488,7 @@ def _folder(sink: Examined) -> LocalStorage:
         return sink.folder.storage
     raise NoRecovery(
         f"sink {sink.operator} writes to a bucket, where staged rows cannot be combined again",
-        path=sink.folder.path, hint="give it the directory that it had; or plan without --strategy repair",
+        path=sink.folder.path, hint="set the sink's path to its previous directory; or plan without --strategy repair",
     )  # fmt: skip
 
 

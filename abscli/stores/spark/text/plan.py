@@ -1,4 +1,4 @@
-"""A plan for a Spark checkpoint and what came of it, in words: where the query goes on, what its sink sees again."""
+"""Text of a plan for a Spark checkpoint, and of a restore: where the query resumes, which output is written again."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _skipped(plan: Plan[SparkPlan], width: int) -> list[str]:
 
 
 def sink(plan: Plan[SparkPlan]) -> list[str]:
-    """What the sink will see again, a sentence each."""
+    """Return the output that is written again, one sentence each."""
     body = plan.body
     return seen_again(body.batch, body.replayed, unchanged=body.next_batch_unchanged, sink=body.sink)
 
@@ -66,7 +66,7 @@ def sink(plan: Plan[SparkPlan]) -> list[str]:
 def seen_again(
     batch: int, replayed: Sequence[Again], *, unchanged: bool = False, sink: SinkPlan | None = None
 ) -> list[str]:
-    """Return what the sink sees again if the query resumes after a batch, a sentence each.
+    """Return the output that is written again if the query resumes after a batch, one sentence each.
 
     replayed: the batches that run again; unchanged: the first of them has the input that it had.
     sink: the file sink whose log goes back as well.
@@ -77,7 +77,7 @@ def seen_again(
     flight = [one.batch for one in replayed if not one.committed]
     sentences = []
     if done:
-        sentences.append(f"{_batches(done)} ran to the end: the sink has them, and gets the same input again.")
+        sentences.append(f"{_batches(done)} ran to the end: the sink has the output, and gets the same input again.")
     if flight:
         were = "was" if len(flight) == 1 else "were"
         sentences.append(f"{_batches(flight)} {were} in flight: the sink may have all, a part or nothing of it, and "
@@ -92,9 +92,9 @@ def seen_again(
         sentences += _sink_log(sink, batch)
     elif risky:
         sentences.append(
-            f"A sink that skips batch numbers it has seen (Spark's file sink by _spark_metadata, Delta) has to forget "
-            f"those above {batch + unchanged} first, or it loses rows (of a file sink "
-            "--sink OUTPUT takes care); one that overwrites by key comes out right; one that appends has rows twice."
+            f"A sink that skips batch numbers that it has committed (Spark's file sink, Delta) loses rows, unless its "
+            f"record of the batches above {batch + unchanged} is removed first (--sink OUTPUT does that for a file "
+            "sink). A sink that overwrites by key has correct rows. A sink that appends has rows twice."
         )
     return sentences
 
@@ -124,7 +124,7 @@ def _batches(numbers: list[int]) -> str:
 
 def _sink_section(plan: Plan[SparkPlan], width: int) -> list[str]:
     lines = (line for sentence in sink(plan) for line in wrapped(sentence, width, "    ", "  "))
-    return ["What the sink sees again", *lines]
+    return ["Output that is written again", *lines]
 
 
 def _files(plan: Plan[SparkPlan], width: int) -> list[str]:

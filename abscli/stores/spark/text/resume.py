@@ -12,5 +12,5 @@ UNFINISHED = (Status.IN_PROGRESS, Status.ABORTED)
 
 
 def output_again(batch: int, newer: Mapping[int, Status]) -> list[str]:
-    """Return what the sink sees again, a sentence each, as a recovery plan says it. newer: the batches after it."""
+    """Return the output that is written again, one sentence each, as in a plan. newer: the batches after it."""
     return seen_again(batch, [Again(number, status not in UNFINISHED) for number, status in newer.items()])

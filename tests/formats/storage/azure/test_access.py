@@ -58,7 +58,7 @@ def test_what_lets_us_in_is_looked_for_as_obstore_does() -> None:
     url, headers = authorized(azure_access(token), "a", "GET", "https://a.x/c", {}, {"If-Match": "e"}, 0, at)
     assert (url, headers["authorization"], headers["if-match"]) == ("https://a.x/c", "Bearer jwt", "e")
     assert headers["x-ms-date"] == "Fri, 26 Jun 2015 23:39:12 GMT"
-    with pytest.raises(FormatError, match="no base64"):
+    with pytest.raises(FormatError, match="not base64"):
         authorized(Access(key="no key"), "a", "GET", "https://a.x/c", {}, {}, 0, at)
 
 

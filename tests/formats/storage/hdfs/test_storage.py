@@ -89,7 +89,7 @@ def test_site_files_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "hdfs-site.xml").write_text(SITE.format(" dfs.namenode.http-address ", " h:1 "))
     assert site_settings(environment) == {"dfs.namenode.http-address": "h:1"}
     (tmp_path / "core-site.xml").write_text("<configuration>")
-    with pytest.raises(FormatError, match="no configuration of Hadoop's"):
+    with pytest.raises(FormatError, match="not a Hadoop configuration file"):
         site_settings(environment)
 
 
