@@ -24,7 +24,7 @@ from abscli.engine.generations.rescaling import Rescale, publish
 from abscli.engine.job import JobOptions, job_sinks
 from abscli.engine.sinks.staged.printed import print_with
 from abscli.report.findings import Code, SinkVerdict
-from formats.errors import Damaged
+from formats.errors import Damaged, OtherJob
 from formats.storage import open_writable
 from tests.support.jobs.backups import FOLDERS, TABLES, back_up
 from tests.support.jobs.lines import Lines, in_a_process, restore_to
@@ -43,7 +43,7 @@ KILLS = {
 IN_PROGRESS = {Code.MISSING_ACK, Code.UNREFERENCED_FILE, Code.SINK_PART_PENDING, Code.ABANDONED_UPLOAD,
                Code.ABANDONED_TRANSACTION, Code.UNREFERENCED_SINK_PART}  # fmt: skip
 """Findings about what a kill leaves."""
-REFUSED = (UsageError, Damaged, EngineStopped)
+REFUSED = (UsageError, Damaged, EngineStopped, OtherJob)
 SETS_ASIDE = ("jsonl", "bucket")
 """Sinks whose published rows can be set aside when the job rolls back."""
 
