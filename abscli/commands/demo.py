@@ -122,12 +122,12 @@ def _text(story: Story) -> str:
     if killed.open_epoch is not None:
         open_epoch = f"in epoch {killed.open_epoch}, which {killed.acked} of {killed.expected} tasks had acked"
     replayed = story.source_records_replayed
-    again = "" if replayed is None else f", {replayed:,} source records read again"
+    again = "" if replayed is None else f", {replayed:,} source records replayed"
     lines = [
         f"{story.job}: {story.rows:,} rows",
         f"  undisturbed  {_epochs(story.baseline_epochs)} in {story.baseline_seconds:.1f} s",
-        f"  survived     worker {survived.worker} (process {survived.process}) lost: {survived.restarted} tasks went "
-        f"back to {place}, {survived.untouched} went on, {survived.records:,} source records read again",
+        f"  survived     worker {survived.worker} (process {survived.process}) lost: {survived.restarted} tasks "
+        f"rolled back to {place}, {survived.untouched} unaffected, {survived.records:,} source records replayed",
         f"  time         {survived.seconds:.1f} s from the kill until all had caught up",
         f"  killed       worker {killed.worker} (process {killed.process}) after {killed.records:,} records, "
         f"{open_epoch}",

@@ -29,7 +29,7 @@ class LocalSet:
     again: lost tasks that take their steps again, by operator in declared order.
     back: tasks that go back and go on in whatever order, and why; for each operator in the order in which they were
     reached.
-    everything: why every task goes back; None where not all have to.
+    everything: why all tasks roll back; None where not all have to.
     """
 
     again: tuple[Restart, ...]

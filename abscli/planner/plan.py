@@ -35,7 +35,7 @@ def plan_full(
     later: EpochDetail | None = None,
     parallelism: Mapping[str, int] = NO_CHANGE,
 ) -> NativePlan:
-    """The job is down: every task goes back to the whole epoch `detail`.
+    """The job is down: all tasks roll back to the whole epoch `detail`.
 
     parallelism: operators that are to have other numbers of tasks than there.
     skipped: newer epochs that cannot be used, and why. later: the newest epoch that did not complete; the positions
@@ -43,7 +43,7 @@ def plan_full(
     """
     epoch = _whole(detail)
     graph = Adjacency.of(topology)
-    why = f"the job is down: every task goes back to epoch {epoch}"
+    why = f"the job is down: all tasks roll back to epoch {epoch}"
     restarted = {id: graph.subtasks[id] for id in graph.operators}
     changed = {change.operator: change for change in changes(topology, with_parallelism(topology, parallelism))}
     restart = [

@@ -21,7 +21,7 @@ def recovering(news: Recovering) -> str:
 
 
 def recovered(recovery: Recovery) -> str:
-    """`recovered in 0.9 s: counts/0-3 and words/1 from epoch 4, 1,204 records read again, 2 tasks went on`."""
+    """`recovered in 0.9 s: counts/0-3 and words/1 from epoch 4, 1,204 records replayed, 2 tasks unaffected`."""
     restart = {id: str(numbers) for id, numbers in recovery.subtasks.items()}
     text = recovered_text(restart, recovery.untouched, recovery.epoch, recovery.seconds, recovery.replayed)
     again = recovery.again
@@ -32,16 +32,17 @@ def recovered_text(
     restart: Mapping[str, str], untouched: int, epoch: int, seconds: float, replayed: int
 ) -> str:
     """The same from a record in a store. restart: ranges of subtasks by operator."""
-    went_on = f"{untouched} task{'s'[: untouched != 1]} went on"
+    unaffected = f"{untouched} task{'s'[: untouched != 1]} unaffected"
     return (
         f"recovered in {seconds:.1f} s: {tasks_text(restart, untouched)} from {_where(epoch)}, "
-        f"{counted(replayed, 'record')} read again, {went_on}"
+        f"{counted(replayed, 'record')} replayed, {unaffected}"
     )
 
 
 def again_text(steps: int, schedule_bytes: int, frame_bytes: int) -> str:
-    """`; 68 steps taken again, from 2.6 KB of schedules and 18 KB of frames`."""
-    return f"; {steps:,} steps taken again, from {size(schedule_bytes)} of schedules and {size(frame_bytes)} of frames"
+    """`; 68 steps replayed, from 2.6 KB of determinant log and 18 KB of backup buffer`."""
+    log, buffer = size(schedule_bytes), size(frame_bytes)
+    return f"; {steps:,} steps replayed, from {log} of determinant log and {buffer} of backup buffer"
 
 
 def tasks_text(restart: Mapping[str, str], untouched: int, most: int = 4) -> str:

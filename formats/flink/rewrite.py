@@ -125,7 +125,7 @@ def rewritten(
         for operator in metadata.operators
     )
     copy = replace(metadata, operators=operators, problem=None)
-    # properties that can be read are kept byte for byte; only lost ones are written anew, of the kind that is guessed
+    # properties that can be read are kept byte for byte; only lost ones are rewritten, of the kind that is guessed
     if metadata.version < 4 or metadata.properties is not None:
         return copy
     sort = kind(metadata, directory)

@@ -5,7 +5,7 @@ Up to EXACT bytes of keyed state are read whole. Beyond, each layout is sampled 
 * RocksDB: every table's properties (exact numbers of entries and of bytes, by state), the indexes of as many tables as
   INDEXES bytes allow (bytes by key group: an index has a key for each block), and some blocks of data: SPREAD evenly
   over all, and of each state the largest, which hold the largest values, since a block is closed when it is full. What
-  a table has is versions of keys: one that was written anew and not yet compacted counts twice.
+  a table has is versions of keys: one that was rewritten and not yet compacted counts twice.
 * by key group (heap, canonical savepoint): offsets tell the bytes of each key group; of some, evenly spread, the rows
   are read.
 """

@@ -17,7 +17,7 @@ Task = Annotated[str, Meta(pattern=r"^[\s\S]+/(0|[1-9][0-9]*)\Z")]
 
 
 class PlanKind(StrEnum):
-    """recover: the job is down, every task goes back; partial: a running job restarts a part; repair: mend an epoch."""
+    """recover: the job is down, all tasks roll back; partial: a running job restarts a part; repair: mend an epoch."""
 
     RECOVER = "recover"
     PARTIAL = "partial"

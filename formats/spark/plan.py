@@ -13,7 +13,7 @@ from formats.storage import check_path
 
 
 class Written(msgspec.Struct, frozen=True):
-    """A file that is written anew.
+    """A file that is rewritten.
 
     text: what it will hold; null: its own bytes, with the places of the copy (or of moved inputs) in them. Then it is
     among the files that the plan relies on.
@@ -111,7 +111,7 @@ class SinkPlan(msgspec.Struct, frozen=True):
     files, bytes: of the output up to the batch.
     later_files, later_bytes: of later batches: they lie where they are, and are no longer of the output.
     missing: some files of the output up to the batch that are not there.
-    write: entries that are written anew, by name.
+    write: entries that are rewritten, by name.
     relies_on: the other entries of the copy, relative to the output.
 
     Raises ValueError for one that writes an entry twice.

@@ -33,7 +33,7 @@ class Written(NamedTuple):
 
 
 class Version(NamedTuple):
-    """Which bytes a file has: where it is written anew, it has another one.
+    """Which bytes a file has: where it is rewritten, it has another one.
 
     bytes: its size.
     tag: of the server's, without a blank.

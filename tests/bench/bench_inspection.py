@@ -100,7 +100,7 @@ def many_parts(path: str, epochs: int, tasks: int) -> None:
 
 
 def many_keys(path: str, keys: int) -> None:
-    """Epoch 1: all keys on 100 tasks. 2: everything written anew, 1 % changed, 0.1 % new, 0.1 % gone. 3: as 1 but for
+    """Epoch 1: all keys on 100 tasks. 2: everything rewritten, 1 % changed, 0.1 % new, 0.1 % gone. 3: as 1 but for
     one task, which is as in 2. 4: on top of the files of 1 a file a task with the 1 % that changed."""
     random = np.random.default_rng(1)
     made = Synthetic(path, 100)
@@ -183,7 +183,7 @@ def diff(where: Path, keys: int, rounds: int) -> None:
     print(f"abs diff of {keys:,} against {keys:,} keys")
     path = store(where, f"keys-{keys}", lambda path: many_keys(path, keys))
     commands = {
-        "all files written anew": [*ABS, "diff", f"{path}@1", f"{path}@2"],
+        "all files rewritten": [*ABS, "diff", f"{path}@1", f"{path}@2"],
         "99 of 100 files shared": [*ABS, "diff", f"{path}@1", f"{path}@3"],
         "on top of shared files": [*ABS, "diff", f"{path}@1", f"{path}@4"],
     }
@@ -191,7 +191,7 @@ def diff(where: Path, keys: int, rounds: int) -> None:
         commands["DuckDB's full outer join"] = [sys.executable, "-c", JOIN, path, str(os.cpu_count())]
     found = compare(commands, rounds)
     if len(commands) == 4:
-        ratio(found, "all files written anew", "DuckDB's full outer join")
+        ratio(found, "all files rewritten", "DuckDB's full outer join")
         ratio(found, "99 of 100 files shared", "DuckDB's full outer join")
 
 

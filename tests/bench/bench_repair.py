@@ -128,7 +128,7 @@ def main() -> None:
             for name, times in results.items():
                 walls, cpus, records = zip(*times, strict=True)
                 print(
-                    f"  {name:6} {text(walls)} s, {text(cpus)} s of CPU; {max(records):,} source records read again"
+                    f"  {name:6} {text(walls)} s, {text(cpus)} s of CPU; {max(records):,} source records replayed"
                 )
             pairs = list(zip(*results.values(), strict=True))
             for number, name in enumerate(("seconds", "CPU")):

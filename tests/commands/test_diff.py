@@ -302,7 +302,7 @@ def words(numbers: range, add: int = 0) -> pa.Table:
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Epoch 1: words 0 to 999; 2: on top of it 10 changed and 10 new; 3: 2 tasks' files as in 1, one written anew
+    """Epoch 1: words 0 to 999; 2: on top of it 10 changed and 10 new; 3: 2 tasks' files as in 1, one rewritten
     without word 5 if that task has it."""
     path = tmp_path_factory.mktemp("stores") / "store"
     made = Synthetic(str(path), 3, 16)

@@ -19,8 +19,8 @@ BODY = NativePlan(
     base_epoch=12,
     failed=(),
     restart=(
-        RestartRow("lines", "0-1", "the job is down: every task goes back to epoch 12"),
-        RestartRow("counts", "0-3", "the job is down: every task goes back to epoch 12"),
+        RestartRow("lines", "0-1", "the job is down: all tasks roll back to epoch 12"),
+        RestartRow("counts", "0-3", "the job is down: all tasks roll back to epoch 12"),
     ),
     dedup=(),
     replay_logs=(ReplayLog("counts/0->lines/1", 1200), ReplayLog("counts/3->lines/0", 1)),
@@ -78,9 +78,9 @@ Records repeat: epoch 12 was taken at-least-once; its state holds 1,001 records
 
 def test_a_full_plan_reads_like_this() -> None:
     assert plan_text(FULL, plan_file="plan.json") == """\
-Plan (recover) for wordcount, from epoch 12 of /data/ckpt: every task goes back
+Plan (recover) for wordcount, from epoch 12 of /data/ckpt: all tasks roll back
 
-Restart: 6 of 6 tasks, the job is down: every task goes back to epoch 12
+Restart: 6 of 6 tasks, the job is down: all tasks roll back to epoch 12
   lines/0-1
   counts/0-3
 

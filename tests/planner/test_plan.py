@@ -113,7 +113,7 @@ def partial(failed: list[str], detail: EpochDetail | None = None, later: EpochDe
 def test_a_full_plan_restarts_every_task_from_the_epoch() -> None:
     plan = full()
     assert [(row.operator, row.subtasks) for row in plan.restart] == [("lines", "0-1"), ("counts", "0-1"), ("out", "0")]
-    assert {row.reason for row in plan.restart} == {"the job is down: every task goes back to epoch 7"}
+    assert {row.reason for row in plan.restart} == {"the job is down: all tasks roll back to epoch 7"}
     assert (plan.kind, plan.epoch, plan.base_epoch, plan.untouched) == ("recover", 7, 7, 0)
     assert plan.skipped == (Skipped(8, "incomplete"),)
     assert plan.dedup == ()

@@ -276,7 +276,7 @@ def test_a_file_that_is_written_anew_from_its_own_bytes_is_a_pinned_one(tmp_path
     file.write_bytes(encode(msgspec.convert(plan, Plan[SparkPlan])))
     for more in ((), ("--dry-run",)):
         code, error = told("restore", file, "--to", tmp_path / "copies/copy", *more)
-        assert (code, f"{own['path']} is written anew from its own bytes" in error["message"]) == (2, True)
+        assert (code, f"{own['path']} is rewritten from its own bytes" in error["message"]) == (2, True)
     assert not (tmp_path / "copies").exists()
 
 

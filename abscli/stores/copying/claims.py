@@ -77,7 +77,7 @@ def refuse_unfinished(storage: Storage) -> None:
     """NotFound where a copy was begun and does not count yet."""
     claim = unfinished(storage)
     if claim is not None:
-        state = "was given up" if claim.given_up else "is not finished"
+        state = "was abandoned" if claim.given_up else "is not finished"
         hint = "the same command with the same --to finishes it"
         hint = "delete its contents" if claim.given_up else hint
         message = f"contains a copy that {claim.who} began at {claim.begun} and that {state}"

@@ -1,4 +1,4 @@
-"""What all copies do alike, wherever they go: files are copied, hashed on the way, or written anew."""
+"""What all copies do alike, wherever they go: files are copied, hashed on the way, or rewritten."""
 
 from __future__ import annotations
 

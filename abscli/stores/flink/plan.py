@@ -137,7 +137,7 @@ def _repairs(evidence: EpochEvidence) -> Iterator[str]:
     """What keeps Flink from restoring the snapshot where it lies, and a copy sets right."""
     metadata = evidence.metadata
     if metadata is not None and metadata.problem is not None:
-        yield f"its properties cannot be read ({metadata.problem}): they are written anew"
+        yield f"its properties cannot be read ({metadata.problem}): they are rewritten"
     for how, problem in (
         (How.FOUND, "are not where Flink looks"),
         (How.MOVED, "are named by the path from before the move"),

@@ -191,7 +191,7 @@ def _not_known(evidence: EpochEvidence) -> str | None:
     count = len({file.written for file in evidence.files if not file.looked})
     if not count:
         return None
-    return f"whether it is whole is not known: {count} files were not looked at ({evidence.unchecked['missing-file']})"
+    return f"whether it is intact is not known: {count} files were not checked ({evidence.unchecked['missing-file']})"
 
 
 def _properties(evidence: EpochEvidence) -> Iterator[Finding]:

@@ -151,7 +151,7 @@ def _candidates(left: TaskRows, right: TaskRows, shared: int, groups: range, *, 
     arrays = [key_arrays(table, key) for table in above]
     place = matches(arrays[0], arrays[1])
     tables = above  # removed keys included: they stand on what older files have
-    if (place < 0).any() or len(place) != above[0].num_rows:  # a key that one side alone has written anew
+    if (place < 0).any() or len(place) != above[0].num_rows:  # a key that one side alone has rewritten
         below = [_among(file.read(groups, names), key, arrays) for file in left.files[:shared]]
         tables = [latest([*below, table], key) for table in above]
     there = [without_removed(table) for table in tables]

@@ -47,7 +47,7 @@ class NativeRecovery(Recovery[NativeStore, NativePlan, "NativeRestored | Repaire
                             "they were: leave it out, or --failed and --strategy")  # fmt: skip
         if request.failed or request.failed_workers:
             if request.distrust or request.repair or request.epoch is not None:
-                raise BadOption("--failed", "a running job goes on from its newest whole epoch: leave @N, --epoch, "
+                raise BadOption("--failed", "a running job resumes from its newest intact epoch: leave @N, --epoch, "
                                 "--strategy and --distrust out")  # fmt: skip
             return plan_failed(store, request.failed, request.failed_workers, local=request.local)
         if request.local:

@@ -69,7 +69,9 @@ class SparkRecovery(Recovery[SparkStore, SparkPlan, SparkRestored]):
             if request.to is not None:
                 check_target(request.to, [*read_from, request.sink_to])
         elif sink is not None and not dry_run:
-            raise BadOption("--sink-to", f"the log of the sink at {sink.output} goes back, too: name a new directory")
+            raise BadOption(
+                "--sink-to", f"the log of the sink at {sink.output} is rolled back, too: specify a new directory"
+            )
 
     def restore(
         self, plan: Plan[SparkPlan], store: SparkStore, request: RestoreRequest, watch: Watcher

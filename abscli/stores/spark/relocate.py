@@ -1,4 +1,4 @@
-"""Absolute paths inside a Spark checkpoint, written anew for another place: of schemas and of inputs. Pure."""
+"""Absolute paths inside a Spark checkpoint, rewritten for another place: of schemas and of inputs. Pure."""
 
 from __future__ import annotations
 

@@ -107,12 +107,12 @@ def _check_batches(plan: Plan[SparkPlan], store: SparkStore) -> None:
 
 
 def _own_files(plan: Plan[SparkPlan]) -> dict[str, PinnedFile]:
-    """The files whose own bytes are written anew, by path; BadPlan if the plan does not rely on one of them."""
+    """The files whose own bytes are rewritten, by path; BadPlan if the plan does not rely on one of them."""
     pinned = {file.path: file for file in plan.relies_on}
     own = [file.path for file in plan.body.write if file.text is None]
     for path in own:
         if path not in pinned:
-            raise BadPlan(f"{path} is written anew from its own bytes, and the plan has no digest of them",
+            raise BadPlan(f"{path} is rewritten from its own bytes, and the plan has no digest of them",
                           hint="make a new plan with abs plan-recovery")  # fmt: skip
     return {path: pinned[path] for path in own}
 

@@ -142,7 +142,7 @@ def rewind(
     keep = _Keep(by_number, range(first, batch + 1), last.batch, upto, needed, nameless, doubted)
     kept, dropped = [], []
     for path in files:
-        # Nor is the checksum file of one that is written anew kept: it is of the old bytes.
+        # Nor is the checksum file of one that is rewritten kept: it is of the old bytes.
         if main_file(path) in write:
             continue
         why = keep.why_not(path)

@@ -21,7 +21,7 @@ class SinkBack:
     """What the log is made of that ends with a batch.
 
     keep: names of entries that stay as they are.
-    write: those that are written anew, by name.
+    write: those that are rewritten, by name.
     lines: of all output files up to the batch.
     later: of those of later batches.
     """
@@ -69,7 +69,7 @@ def _had_again(log: SinkLog, number: int, before: Lines) -> Lines:
     name = _name(log, number)
     problem = log.damaged.get(name, "is not there")
     after = min((other for other in log.compact if other > number), default=None)
-    hint = "go back to a batch before it"
+    hint = "roll back to an earlier batch"
     if after is None:
         raise NoRecovery(f"{problem}, and no later compaction has what it said", path=f"{FOLDER}/{name}", hint=hint)
     rest = log.compact[after][len(before) :]

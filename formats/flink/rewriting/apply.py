@@ -1,7 +1,7 @@
 """Changes carried out on a snapshot: the metadata of the copy, its new streams, and what each line has done.
 
 The snapshot is only read. What no line speaks of keeps its handles, byte for byte; of an operator of which keyed state
-is changed, all of it is written anew as canonical savepoints have it.
+is changed, all of it is rewritten as canonical savepoints have it.
 """
 
 from __future__ import annotations

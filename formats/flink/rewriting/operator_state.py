@@ -1,4 +1,4 @@
-"""Operator state written anew, without some states or with other elements: whole elements, in the bytes that Flink
+"""Operator state rewritten, without some states or with other elements: whole elements, in the bytes that Flink
 wrote."""
 
 from __future__ import annotations

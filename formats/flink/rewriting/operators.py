@@ -1,4 +1,4 @@
-"""The state of single operators written anew, as the lines of a file of changes make it."""
+"""The state of single operators rewritten, as the lines of a file of changes make it."""
 
 from __future__ import annotations
 

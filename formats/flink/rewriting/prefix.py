@@ -1,6 +1,6 @@
 """What stands before state, taken apart and put together again: byte for byte what Flink wrote, but for states that go.
 
-A serializer's snapshot is never written anew, only kept or left out.
+A serializer's snapshot is never rewritten, only kept or left out.
 """
 
 from __future__ import annotations

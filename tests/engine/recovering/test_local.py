@@ -178,7 +178,7 @@ def test_the_store_tells_what_it_took(tmp_path: Path, capsys: pytest.CaptureFixt
     }  # fmt: skip
     code, out, _ = run_command("inspect", capsys, tmp_path / STORE)
     assert code == 0
-    assert f"{again.steps} steps taken again, from" in " ".join(out.split())
+    assert f"{again.steps} steps replayed, from" in " ".join(out.split())
 
 
 def test_every_part_holds_the_steps_since_an_epoch_before(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ _keys = msgspec.json.Decoder(tuple[str, ...])
 
 class Identity(NamedTuple):
     """By which a table is known. oid: another one where it was made anew; file: where its rows lie, another one where
-    it was emptied by TRUNCATE or written anew, 0 of one that has partitions."""
+    it was emptied by TRUNCATE or rewritten, 0 of one that has partitions."""
 
     oid: int
     file: int

@@ -273,7 +273,7 @@ def _started_over(looked: Looked, connection: Connection, before: Identity, key:
         return f"its sequence stands at {last}" if last < int(key[0]) else None
     if has_any:
         return "all of its keys are smaller"
-    return "it is empty, and was emptied or written anew as a whole" if before.file != looked.identity.file else None
+    return "it is empty, and was emptied or rewritten as a whole" if before.file != looked.identity.file else None
 
 
 def _last_number(looked: Looked, connection: Connection) -> int | None:

@@ -82,7 +82,7 @@ def rewrite_text(done: FlinkRewritten, width: int) -> str:
         command = clean(f"abs rewrite {shlex.quote(done.store)}{_options(done)} --to NEWDIR")
         sections.append([f"Nothing was written. Next: {command}"])
     else:
-        copied = f"{number(done.files)} files, {size(done.bytes)}, in {done.to}; all of it was read again and is whole"
+        copied = f"{number(done.files)} files, {size(done.bytes)}, in {done.to}; all of it was read back and is intact"
         sections.append([*wrapped(copied, width, "  ", "Written: "), f"Next: {clean(done.command or '')}"])
     return "\n\n".join("\n".join(lines) for lines in sections) + "\n"
 

@@ -243,7 +243,7 @@ STATES: Final = (
 
 GONE: Final = Rule(
     "serializer-gone", Verdict.DOES_NOT,
-    "the class of its serializer's snapshot is gone: an old Flink wrote it, and it was not written anew since",
+    "the class of its serializer's snapshot is gone: an old Flink wrote it, and it was not rewritten since",
     "jars of Flink 1.16.3 to 2.3.0",
     "restore it in Flink 1.16 and take a new savepoint there, which has the class of today",
 )

@@ -157,7 +157,7 @@ def check_strangers(
         if below is not None and epoch >= below:
             continue
         if not is_on(look.showing, part.epoch) or (epoch > sure_above and part not in named):
-            message = "is visible, and no epoch of the line that the sink shows names it: its rows may be there twice"
+            message = "is visible, but no epoch of the sink's history names it: its rows may be duplicates"
             yield Finding(Code.UNREFERENCED_SINK_PART, None, None, os.path.join(look.path, name), message)
     for name in look.again:
         message = "is visible, and its part is so under another name as well: its rows are there twice"

@@ -23,7 +23,7 @@ ROWS = 20
 """Rows of a section that are shown; the plan file has them all."""
 
 _TITLES = {
-    PlanKind.RECOVER: "every task goes back",
+    PlanKind.RECOVER: "all tasks roll back",
     PlanKind.PARTIAL: "a part of the running job restarts",
     PlanKind.REPAIR: "a part of the job runs again to mend an epoch",
 }
@@ -90,9 +90,9 @@ def repaired_text(repaired: Repaired) -> str:
     """What a repair did, in a line."""
     ran = f"{_many(repaired.rerun, 'task')} ran again from epoch {repaired.base}" if repaired.rerun else "nothing ran"
     text = (
-        f"epoch {repaired.epoch} is whole, in {repaired.elapsed:.1f} s: {ran}, {_many(repaired.adopted, 'part')} "
+        f"epoch {repaired.epoch} is intact, in {repaired.elapsed:.1f} s: {ran}, {_many(repaired.adopted, 'part')} "
         "stayed; "
-        f"{_many(repaired.records, 'source record')} read again, {repaired.dropped:,} dropped where they had been seen"
+        f"{_many(repaired.records, 'source record')} replayed, {repaired.dropped:,} dropped where they had been seen"
     )
     return text + (f"; {_many(repaired.quarantined, 'file')} moved to quarantine/" if repaired.quarantined else "")
 

@@ -101,7 +101,7 @@ def seen_again(
 
 def _sink_log(sink: SinkPlan, batch: int) -> list[str]:
     sentences = [
-        f"The log of the file sink at {sink.output} goes back to batch {batch}: {number(sink.files)} files of the "
+        f"The log of the file sink at {sink.output} is rolled back to batch {batch}: {number(sink.files)} files of the "
         f"output, {size(sink.bytes)}."
     ]
     if sink.later_files:
@@ -132,7 +132,7 @@ def _files(plan: Plan[SparkPlan], width: int) -> list[str]:
     kept = [file.bytes for file in plan.relies_on if file.path not in written]
     rows = [("copied", number(len(kept)), size(sum(kept)), f"{size(plan.body.state_bytes)} of it state")]
     if plan.body.write:
-        rows.append(("written anew", number(len(plan.body.write)), "", "see below"))
+        rows.append(("rewritten", number(len(plan.body.write)), "", "see below"))
     rows += [("left behind", number(left.files), size(left.bytes), left.reason) for left in plan.body.excluded]
     return columns(("FILES ARE", "FILES", "BYTES", ""), rows, "lrrl", width)
 
@@ -245,7 +245,7 @@ def restored_text(plan: Plan[SparkPlan], done: SparkRestored, *, width: int = 80
     """The same for people."""
     lines = wrapped(
         f"{done.to} holds query {plan.body.query_id} up to batch {plan.body.batch}: {done.files:,} files, "
-        f"{size(done.bytes)}, {len(plan.body.write)} of them written anew, in {done.elapsed:.1f} s", width, "  ", "",
+        f"{size(done.bytes)}, {len(plan.body.write)} of them rewritten, in {done.elapsed:.1f} s", width, "  ", "",
     )  # fmt: skip
     lines += [f"checked: batch {plan.body.batch} can be restored", "", *_sink_section(plan, width)]
     if done.sink_to is not None and plan.body.sink is not None:
