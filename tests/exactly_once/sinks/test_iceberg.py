@@ -350,6 +350,18 @@ def test_what_was_left_behind_is_not_shown_again(tmp_path: Path) -> None:
     assert sink.shown() == [EpochId(ATTEMPT, 1)]
 
 
+def test_what_was_left_behind_is_not_shown_again_when_its_epochs_are_pruned(tmp_path: Path) -> None:
+    """The snapshots still name the epochs whose markers the table's property no longer has."""
+    storage, sink = MemoryStorage(), taken(tmp_path)
+    epochs = [EpochId(ATTEMPT, number) for number in (1, 2, 3)]
+    for epoch in epochs:
+        sink.apply(delivered(storage, epoch.number, pa.table({"n": [epoch.number]})))
+    sink.take(OTHER, epochs, 0)
+    sink.take(OTHER, [], 9)
+    assert sink.shown() == []
+    assert sink.has(epochs[0])
+
+
 def test_a_property_that_was_unset_is_made_again_from_what_snapshots_say(tmp_path: Path) -> None:
     storage, sink = MemoryStorage(), taken(tmp_path)
     sink.apply(delivered(storage, 1, pa.table({"n": [1]})))

@@ -205,11 +205,14 @@ class IcebergTable:
             ) from None
 
     def _marks(self, table: Table) -> Marks:
-        """What the table has: what the property says, and what snapshots say that it does not."""
+        """Return the marks of the table: its property, and the epochs of snapshots that the property does not imply.
+
+        The property names the newest epoch of each attempt, and no longer those that were pruned.
+        """
         marks, line = self._property_of(table), _line(table)
         if is_undone(marks, line, _commits(table)):
             marks = marks.up_to(max((epoch.number for epoch in epochs_of(self._name, line)), default=0))
-        return marks.with_epochs([epoch for epoch in epochs_of(self._name, line) if not marks.has_left(epoch)])
+        return marks.with_epochs([epoch for epoch in epochs_of(self._name, line) if not marks.has_reached(epoch)])
 
     # -- what changes it -----------------------------------------------------------------------------------
 
