@@ -97,7 +97,11 @@ def check_files(output: NamedOutput, id: str, sink: Operator, directory: str, pr
             unchecked.append((output.report.epochs[-1].epoch, Code.UNREFERENCED_SINK_PART, reason))
         sure = _sure_above(output, look.showing)
         of_store += check_strangers(look, {part.id for part in named}, sure, below)
-        of_store += _uploads_left(output, path)
+        try:
+            of_store += _uploads_left(output, path)
+        except (FormatError, OSError) as error:
+            reason = f"uploads to {path} could not be listed: {error}"
+            unchecked.append((output.report.epochs[-1].epoch, Code.ABANDONED_UPLOAD, reason))
     return SinkFindings(of_epochs=missing, history=look.showing, of_store=of_store, unchecked=unchecked)
 
 
@@ -165,11 +169,10 @@ def check_strangers(
 
 
 def _uploads_left(output: NamedOutput, path: str) -> Iterator[Finding]:
-    """Report uploads to a bucket that nobody will complete; none where it is not known which may be completed."""
+    """Report uploads to a bucket that nobody will complete. Raises FormatError or OSError if they cannot be listed."""
     message = "an upload that no epoch names: the attempt that began it has ended"
-    with contextlib.suppress(FormatError, OSError):
-        for upload in left_uploads(output.store, [path]):
-            yield Finding(Code.ABANDONED_UPLOAD, None, None, upload.uri, message)
+    for upload in left_uploads(output.store, [path]):
+        yield Finding(Code.ABANDONED_UPLOAD, None, None, upload.uri, message)
 
 
 def _look(path: str, output: NamedOutput) -> SinkLook | str:
