@@ -14,8 +14,9 @@ from functools import partial
 
 from abscli.engine.errors import EngineStopped, Overtaken, UsageError
 from abscli.engine.sinks.bucket_moves import BucketMoves
+from abscli.engine.sinks.delivered_epochs import DeliveredEpochs
 from abscli.engine.sinks.examined import Examined, sink_facts
-from abscli.engine.sinks.gaps import FilesOfSink, find_gap_in_files, lost_meanwhile, records_of, rows_missing
+from abscli.engine.sinks.gaps import FilesOfSink, find_gap_in_files, records_of, rows_missing
 from abscli.engine.sinks.moves import Moves
 from abscli.engine.sinks.permissions import Permissions
 from abscli.engine.sinks.places import folder_of, place_of
@@ -52,7 +53,7 @@ class Files:
         self._permissions = permissions
         self._sinks_in = sinks_in
         self._claims: dict[str, tuple[SinkFolder | SinkBucket, SinkClaim]] = {}
-        self._markers: dict[str, EpochId] = {}
+        self._delivered = DeliveredEpochs()
 
     @property
     def places(self) -> list[tuple[str, str]]:
@@ -219,21 +220,21 @@ class Files:
         if sink.committed is not None:
             # Those of other branches go, too: their parts were set aside.
             sink.folder.put_marker(sink.committed, sink.folder.markers())
-            self._markers[sink.operator] = sink.committed
+            self._delivered.note(sink.operator, sink.committed)
 
     def _mark_published(self, operator: str, folder: Claims, epoch: EpochId) -> None:
-        before = self._markers.get(operator)
+        before = self._delivered.newest(operator)
         folder.put_marker(epoch, () if before is None else (before,))
-        self._markers[operator] = epoch
+        self._delivered.note(operator, epoch)
 
     def _check_marker(self, operator: str, folder: SinkFolder | SinkBucket, claim: SinkClaim) -> None:
         """Raise EngineStopped if the folder or bucket has become an older copy of itself while the job ran."""
-        marker = self._markers.get(operator)
-        if marker is None or folder.has_marker(marker):
-            return
-        if not folder.is_newest(claim):
-            raise self._overtaken(operator, folder)
-        raise lost_meanwhile(operator, folder.path, marker)
+        try:
+            self._delivered.check(operator, folder.path, folder.has_marker)
+        except EngineStopped:
+            if not folder.is_newest(claim):
+                raise self._overtaken(operator, folder) from None
+            raise
 
     def _moves(self, operator: str, folder: SinkFolder, claim: SinkClaim | None) -> Moves:
         return Moves(folder, claim, partial(self._overtaken, operator, folder))

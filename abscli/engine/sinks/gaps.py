@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from abscli.engine.errors import EngineStopped
 from abscli.engine.sinks.promises import Promises
 from abscli.planner.lineage import is_on, maker, stretches
 from formats.errors import Damaged
@@ -130,15 +129,6 @@ def find_gap_in_files(
 
     oldest_due = oldest_naming(promises, parent, operator, files.pending)
     return find_gap(records, parent, oldest_due, stretches(promises.lives, parent), files.markers, has)
-
-
-def lost_meanwhile(operator: str, title: str, epoch: EpochId) -> EngineStopped:
-    """Return the error for a target that lost committed rows while the job ran."""
-    return EngineStopped(
-        f"sink {operator}: {title} had the rows of epoch {epoch.number}, and has lost them while the job ran",
-        hint="if its server was replaced by an older copy, restore the newer one; `abs run --resume` then delivers the "
-        "rows that the store still has, and reports the missing ones",
-    )
 
 
 def rows_missing(operator: str, title: str, gap: Gap) -> Damaged:

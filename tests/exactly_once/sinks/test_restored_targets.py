@@ -18,6 +18,7 @@ from abscli.engine.errors import EngineStopped, UsageError
 from abscli.engine.job import JobOptions
 from abscli.engine.sinks.delivered.deliveries import Deliveries
 from abscli.engine.sinks.gaps import FilesOfSink, Gap, find_gap_in_files
+from abscli.engine.sinks.permissions import Permissions
 from abscli.engine.sinks.promises import NO_PROMISES
 from abscli.engine.sinks.staged.contract import Delivery, StagedPart
 from abscli.engine.sinks.staged.delta import DeltaSink
@@ -282,7 +283,7 @@ class Marked:
 
 def test_rows_of_an_epoch_that_was_given_up_are_not_taken_for_lost() -> None:
     """The next manifest, of epoch 6, names the part of epoch 5 and no other; then come rows of epoch 7."""
-    deliveries, target = Deliveries([], "copied", "", take_ownership=False, accept_missing=False), Marked()
+    deliveries, target = Deliveries([], "copied", "", Permissions()), Marked()
     for manifest, cut in ((6, 5), (7, 7)):
         file = SinkFile("a table", f"part-00000-{cut:010d}.csv", 1, 1, "0" * 64, staged="rows")
         part = StagedPart(Transaction("a" * 32, cut, 0, "out"), file)

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from abscli.engine.errors import UsageError
 from abscli.engine.sinks.delivered.renamed import ids_of
 from abscli.engine.sinks.delivered.targets import marks_by_id, target_of, title_of
-from abscli.engine.sinks.gaps import find_gap, lost_meanwhile, records_of, rows_missing
+from abscli.engine.sinks.delivered_epochs import DeliveredEpochs
+from abscli.engine.sinks.gaps import find_gap, records_of, rows_missing
 from abscli.engine.sinks.permissions import Permissions
 from abscli.engine.sinks.places import place_of
 from abscli.engine.sinks.promises import Promises
@@ -65,7 +66,7 @@ class Deliveries:
         self._permissions = permissions
         self._storage: Storage | None = None
         self._newest = 0
-        self._last: dict[str, EpochId] = {}
+        self._delivered = DeliveredEpochs()
         self._noted: set[str] = set()
 
     @contextlib.contextmanager
@@ -158,7 +159,7 @@ class Deliveries:
                 one.target.take(attempt.id, late, oldest)
             on_line = [epoch for epoch in shown if is_on(one.line, epoch)]
             if on_line and one.target.remembers:
-                self._last[one.target.operator] = max(on_line, key=lambda epoch: epoch.number)
+                self._delivered.note(one.target.operator, max(on_line, key=lambda epoch: epoch.number))
             for delivery in one.due:
                 self._apply(one.target, delivery)
 
@@ -181,13 +182,11 @@ class Deliveries:
 
     def _write(self, target: Target, delivery: Delivery) -> None:
         """Apply a delivery; EngineStopped if the target has lost the rows of the one before."""
-        last = self._last.get(target.operator)
-        if last is not None and not target.has(last):
-            raise lost_meanwhile(target.operator, target.title, last)
+        self._delivered.check(target.operator, target.title, target.has)
         target.apply(delivery)
         if target.remembers:  # a marker may have the epoch of a part, which is older than that of the manifest
             newest = max(part.id.epoch for part in delivery.parts)
-            self._last[target.operator] = EpochId(delivery.epoch.attempt_id, newest)
+            self._delivered.note(target.operator, EpochId(delivery.epoch.attempt_id, newest))
         if not target.remembers:
             note_written(delivery.storage, target.operator, delivery.epoch)
         elif target.operator not in self._noted:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from abscli.engine.errors import UsageError
 from abscli.engine.postgres.database import Table
-from abscli.engine.sinks.gaps import Gap, find_gap, lost_meanwhile, records_of, rows_missing
+from abscli.engine.sinks.delivered_epochs import DeliveredEpochs
+from abscli.engine.sinks.gaps import Gap, find_gap, records_of, rows_missing
 from abscli.engine.sinks.permissions import Permissions
 from abscli.engine.sinks.postgres.epochs import Epochs, end, prepared, target
 from abscli.engine.sinks.postgres.holding import Holding
@@ -62,7 +63,6 @@ class _Hold:
         self.epochs = Epochs(table, job)
         self.holding = Holding(table, job)
         self.attempt_id = ""
-        self.last: EpochId | None = None
 
 
 class Tables:
@@ -70,6 +70,7 @@ class Tables:
 
     def __init__(self, sinks: Sequence[Operator], job: str, permissions: Permissions) -> None:
         self._permissions = permissions
+        self._delivered = DeliveredEpochs()
         tables = [Table.of(op) for op in sinks]
         self._holds = {table.operator: _Hold(table, job) for table in tables}
 
@@ -184,8 +185,8 @@ class Tables:
 
     def _commit(self, hold: _Hold, due: Mapping[str, SinkFile]) -> None:
         def commit(connection: Connection) -> None:
-            if hold.last is not None and not hold.epochs.has_reached(connection, hold.last):
-                raise lost_meanwhile(hold.table.operator, hold.table.title, hold.last)
+            operator, title = hold.table.operator, hold.table.title
+            self._delivered.check(operator, title, lambda epoch: hold.epochs.has_reached(connection, epoch))
             waiting = prepared(connection)
             for gid in sorted(due):
                 if gid in waiting:
@@ -194,7 +195,8 @@ class Tables:
                 if part is None:
                     continue
                 if hold.epochs.has(connection, part):
-                    hold.last = max(hold.last or part.made_for, part.made_for, key=lambda epoch: epoch.number)
+                    newest = self._delivered.newest(operator) or part.made_for
+                    self._delivered.note(operator, max(newest, part.made_for, key=lambda epoch: epoch.number))
                 elif not self._permissions.accept_missing:
                     raise _transaction_missing(hold.table, due[gid], gid)
 
