@@ -355,7 +355,7 @@ class Service:
             return
         try:
             if frame is not Frame.CONTROL:
-                raise ProtocolError(f"a frame of kind {frame.name} arrived on the connection of a worker")
+                raise ProtocolError(f"unexpected frame {frame.name}, expected {Frame.CONTROL.name}")
             message = decode_to_coordinator(payload)
             check_sender(message, worker, self._workers)
             if isinstance(message, TaskAcked | SourceFinished) and message.task not in self._coordinator.tasks:

@@ -135,9 +135,9 @@ def find_gap_in_files(
 def lost_meanwhile(operator: str, title: str, epoch: EpochId) -> EngineStopped:
     """Return the error for a target that lost committed rows while the job ran."""
     return EngineStopped(
-        f"sink {operator}: {title} had the rows of epoch {epoch.number}, and has lost them while the job ran",
-        hint="if its server was replaced by an older copy, restore the newer one; `abs run --resume` then delivers the "
-        "rows that the store still has, and reports the missing ones",
+        f"sink {operator}: {title} contained the rows of epoch {epoch.number}, but lost them while the job ran",
+        hint="if the server was replaced by an older copy, restore the newer copy; `abs run --resume` then delivers "
+        "the rows that are still in the store, and reports missing rows",
     )
 
 

@@ -128,10 +128,10 @@ class Deliveries:
             lost = missing(delivery)
             if lost is not None and not self._permissions.accept_missing:
                 raise Damaged(
-                    f"{lost.rows} rows are missing: sink {target.operator} has staged them there for epoch "
+                    f"{lost.rows} rows are missing: sink {target.operator} staged them in this file for epoch "
                     f"{delivery.epoch.number}, and {target.title} does not contain them",
                     path=f"{delivery.storage.root}/{lost.staged}",
-                    hint="roll back past its epoch with --from-epoch; or resume without the rows with "
+                    hint="roll back to an epoch before these rows with --from-epoch; or resume without the rows with "
                     "--accept-missing-parts",
                 )
         paths = frozenset(part.file.staged or "" for delivery in named for part in delivery.parts)

@@ -144,9 +144,9 @@ def carry_out(storage: Storage, removal: Removal, newest: int, targets: Targets 
 def _check_newest(storage: Storage, newest: int) -> None:
     if is_overtaken(storage, newest):
         raise StoreInUse(
-            f"attempt {newest + 1} has begun meanwhile: the remaining files were not removed",
+            f"attempt {newest + 1} has started in the meantime: the remaining files were not removed",
             path=storage.root,
-            hint="run it again when that job has ended",
+            hint="run the command again when that attempt has ended",
         )
 
 
