@@ -38,7 +38,7 @@ end
 
 complete -c abs -f
 complete -c abs -n "__abs_is ''" -s q -l quiet -d 'Print only results and errors'
-complete -c abs -n "__abs_is ''" -s v -l verbose -d 'Print more; with -vv also Python tracebacks of errors'
+complete -c abs -n "__abs_is ''" -s v -l verbose -d 'Print more; with -vv also Python tracebacks'
 complete -c abs -n "__abs_is ''" -l version -d 'Print the version and exit'
 complete -c abs -n "__abs_is ''" -s h -l help -d 'Show this message and exit'
 complete -c abs -n "__abs_is ''" -a init -d 'Create a job with data and a test'
@@ -70,7 +70,7 @@ complete -c abs -n '__abs_is init' -l yaml -d 'Write a YAML job file instead of 
 complete -c abs -n '__abs_is init' -l example -r -f -a 'nexmark-q0 nexmark-q1 nexmark-q2 nexmark-q3 nexmark-q4 nexmark-q5 nexmark-q7 nexmark-q8' -d 'Write a job for this NEXMark query instead'
 complete -c abs -n '__abs_is init' -s o -l output -r -f -a 'table json ndjson' -d 'Output format'
 complete -c abs -n '__abs_is init' -s q -l quiet -d 'Print only results and errors'
-complete -c abs -n '__abs_is init' -s v -l verbose -d 'Print more; with -vv also Python tracebacks of errors'
+complete -c abs -n '__abs_is init' -s v -l verbose -d 'Print more; with -vv also Python tracebacks'
 complete -c abs -n '__abs_is init' -s h -l help -d 'Show this message and exit'
 
 # abs demo
@@ -78,7 +78,7 @@ complete -c abs -n '__abs_is demo' -f -a '(__fish_complete_directories)'
 complete -c abs -n '__abs_is demo' -l master -r -f -d 'Spark master URL'
 complete -c abs -n '__abs_is demo' -s o -l output -r -f -a 'table json ndjson' -d 'Output format'
 complete -c abs -n '__abs_is demo' -s q -l quiet -d 'Print only results and errors'
-complete -c abs -n '__abs_is demo' -s v -l verbose -d 'Print more; with -vv also Python tracebacks of errors'
+complete -c abs -n '__abs_is demo' -s v -l verbose -d 'Print more; with -vv also Python tracebacks'
 complete -c abs -n '__abs_is demo' -s h -l help -d 'Show this message and exit'
 
 # abs topology
@@ -88,7 +88,7 @@ complete -c abs -n '__abs_is topology' -l check -d 'Also import its functions an
 complete -c abs -n '__abs_is topology' -l guarantee -d 'Show delivery guarantees instead of the graph'
 complete -c abs -n '__abs_is topology' -l policy -r -f -a 'aligned unaligned at-least-once' -d 'For --guarantee'
 complete -c abs -n '__abs_is topology' -s q -l quiet -d 'Print only results and errors'
-complete -c abs -n '__abs_is topology' -s v -l verbose -d 'Print more; with -vv also Python tracebacks of errors'
+complete -c abs -n '__abs_is topology' -s v -l verbose -d 'Print more; with -vv also Python tracebacks'
 complete -c abs -n '__abs_is topology' -s h -l help -d 'Show this message and exit'
 
 # abs run
@@ -107,7 +107,7 @@ complete -c abs -n '__abs_is run' -l backup-buffer -r -f -d 'Buffer size per wor
 complete -c abs -n '__abs_is run' -l state-memory -r -f -d 'Memory per worker for keyed state, such as 500M'
 complete -c abs -n '__abs_is run' -l restarts -r -f -d 'Restarts allowed within ten epochs'
 complete -c abs -n '__abs_is run' -l worker-timeout -r -f -d 'Heartbeat timeout of workers'
-complete -c abs -n '__abs_is run' -l advertise -r -f -d 'Host name or address at which workers reach the driver'
+complete -c abs -n '__abs_is run' -l advertise -r -f -d 'Host or address at which workers reach the driver'
 complete -c abs -n '__abs_is run' -l bind -r -f -d 'Address on which the driver listens'
 complete -c abs -n '__abs_is run' -l insecure -d 'Do not encrypt connections between hosts'
 complete -c abs -n '__abs_is run' -l resume -d 'Resume from the newest intact epoch, if any'
@@ -124,7 +124,7 @@ complete -c abs -n '__abs_is run' -l region -r -f -d 'S3 region'
 complete -c abs -n '__abs_is run' -l log-format -r -f -a 'text json' -d 'Format of messages on stderr'
 complete -c abs -n '__abs_is run' -s o -l output -r -f -a 'table json ndjson' -d 'Output format'
 complete -c abs -n '__abs_is run' -s q -l quiet -d 'Print only results and errors'
-complete -c abs -n '__abs_is run' -s v -l verbose -d 'Print more; with -vv also Python tracebacks of errors'
+complete -c abs -n '__abs_is run' -s v -l verbose -d 'Print more; with -vv also Python tracebacks'
 complete -c abs -n '__abs_is run' -s h -l help -d 'Show this message and exit'
 
 # abs inspect
@@ -142,18 +142,18 @@ complete -c abs -n '__abs_is inspect' -l broker-config -r -F -d 'File of librdka
 complete -c abs -n '__abs_is inspect' -l uid -r -f -d 'Possible uid of an operator; repeatable'
 complete -c abs -n '__abs_is inspect' -l search -r -f -a '(__fish_complete_directories)' -d 'Also look in DIR for Flink files; repeatable'
 complete -c abs -n '__abs_is inspect' -l path-map -r -f -d 'Replace the path prefix OLD by NEW; repeatable'
-complete -c abs -n '__abs_is inspect' -l format -r -f -a 'abs flink spark' -d 'Format of the store (default: detected)'
+complete -c abs -n '__abs_is inspect' -l format -r -f -a 'abs flink spark' -d 'Store format (default: detected)'
 complete -c abs -n '__abs_is inspect' -l endpoint -r -f -d 'S3 endpoint, such as http://127.0.0.1:9000'
 complete -c abs -n '__abs_is inspect' -l region -r -f -d 'S3 region'
 complete -c abs -n '__abs_is inspect' -s o -l output -r -f -a 'table json ndjson' -d 'Output format'
 complete -c abs -n '__abs_is inspect' -s q -l quiet -d 'Print only results and errors'
-complete -c abs -n '__abs_is inspect' -s v -l verbose -d 'Print more; with -vv also Python tracebacks of errors'
+complete -c abs -n '__abs_is inspect' -s v -l verbose -d 'Print more; with -vv also Python tracebacks'
 complete -c abs -n '__abs_is inspect' -s h -l help -d 'Show this message and exit'
 
 # abs report
 complete -c abs -n '__abs_is report' -f -k -a '(__abs_offers ref-or-file)'
 complete -c abs -n '__abs_is report' -l out -r -F -d 'Write the report to this file'
-complete -c abs -n '__abs_is report' -l force -d 'Overwrite the --out file even if abs did not write it'
+complete -c abs -n '__abs_is report' -l force -d 'Overwrite the --out file even if not written by abs'
 complete -c abs -n '__abs_is report' -l verify -d 'Read and verify all files'
 complete -c abs -n '__abs_is report' -l no-stats -d 'Do not read state'
 complete -c abs -n '__abs_is report' -l job -r -F -d 'Job file; also inspect the targets of its sinks'
@@ -162,12 +162,12 @@ complete -c abs -n '__abs_is report' -l topology -r -F -d 'Flink\'s plan of the 
 complete -c abs -n '__abs_is report' -l uid -r -f -d 'Possible uid of an operator; repeatable'
 complete -c abs -n '__abs_is report' -l search -r -f -a '(__fish_complete_directories)' -d 'Also look in DIR for Flink files; repeatable'
 complete -c abs -n '__abs_is report' -l path-map -r -f -d 'Replace the path prefix OLD by NEW; repeatable'
-complete -c abs -n '__abs_is report' -l format -r -f -a 'abs flink spark' -d 'Format of the store (default: detected)'
+complete -c abs -n '__abs_is report' -l format -r -f -a 'abs flink spark' -d 'Store format (default: detected)'
 complete -c abs -n '__abs_is report' -l endpoint -r -f -d 'S3 endpoint, such as http://127.0.0.1:9000'
 complete -c abs -n '__abs_is report' -l region -r -f -d 'S3 region'
 complete -c abs -n '__abs_is report' -s o -l output -r -f -a 'table json ndjson' -d 'Output format'
 complete -c abs -n '__abs_is report' -s q -l quiet -d 'Print only results and errors'
-complete -c abs -n '__abs_is report' -s v -l verbose -d 'Print more; with -vv also Python tracebacks of errors'
+complete -c abs -n '__abs_is report' -s v -l verbose -d 'Print more; with -vv also Python tracebacks'
 complete -c abs -n '__abs_is report' -s h -l help -d 'Show this message and exit'
 
 # abs state
@@ -182,7 +182,7 @@ complete -c abs -n '__abs_is state' -l columns -r -f -d 'Show only these columns
 complete -c abs -n '__abs_is state' -l place -d 'Also show key group and subtask'
 complete -c abs -n '__abs_is state' -l all -d 'Write every state to Parquet files in --out'
 complete -c abs -n '__abs_is state' -l out -r -F -d 'Write rows to a .parquet, .arrow, .jsonl or .csv file'
-complete -c abs -n '__abs_is state' -l force -d 'Overwrite the --out file even if abs did not write it'
+complete -c abs -n '__abs_is state' -l force -d 'Overwrite the --out file even if not written by abs'
 complete -c abs -n '__abs_is state' -l state -r -f -d 'Name of the state, if the operator has several'
 complete -c abs -n '__abs_is state' -l engine -r -f -a 'spark inline' -d 'Read with Spark, or in this process'
 complete -c abs -n '__abs_is state' -l master -r -f -d 'Spark master URL'
@@ -190,12 +190,12 @@ complete -c abs -n '__abs_is state' -l type -r -f -d 'Type of a state stored as 
 complete -c abs -n '__abs_is state' -l uid -r -f -d 'Possible uid of an operator; repeatable'
 complete -c abs -n '__abs_is state' -l search -r -f -a '(__fish_complete_directories)' -d 'Also look in DIR for Flink files; repeatable'
 complete -c abs -n '__abs_is state' -l path-map -r -f -d 'Replace the path prefix OLD by NEW; repeatable'
-complete -c abs -n '__abs_is state' -l format -r -f -a 'abs flink spark' -d 'Format of the store (default: detected)'
+complete -c abs -n '__abs_is state' -l format -r -f -a 'abs flink spark' -d 'Store format (default: detected)'
 complete -c abs -n '__abs_is state' -l endpoint -r -f -d 'S3 endpoint, such as http://127.0.0.1:9000'
 complete -c abs -n '__abs_is state' -l region -r -f -d 'S3 region'
 complete -c abs -n '__abs_is state' -s o -l output -r -f -a 'table json ndjson' -d 'Output format'
 complete -c abs -n '__abs_is state' -s q -l quiet -d 'Print only results and errors'
-complete -c abs -n '__abs_is state' -s v -l verbose -d 'Print more; with -vv also Python tracebacks of errors'
+complete -c abs -n '__abs_is state' -s v -l verbose -d 'Print more; with -vv also Python tracebacks'
 complete -c abs -n '__abs_is state' -s h -l help -d 'Show this message and exit'
 
 # abs validate
@@ -215,12 +215,12 @@ complete -c abs -n '__abs_is validate' -l topology -r -F -d 'Flink\'s plan of th
 complete -c abs -n '__abs_is validate' -l search -r -f -a '(__fish_complete_directories)' -d 'Also look in DIR for Flink files; repeatable'
 complete -c abs -n '__abs_is validate' -l path-map -r -f -d 'Replace the path prefix OLD by NEW; repeatable'
 complete -c abs -n '__abs_is validate' -l uid -r -f -d 'Possible uid of an operator; repeatable'
-complete -c abs -n '__abs_is validate' -l format -r -f -a 'abs flink spark' -d 'Format of the store (default: detected)'
+complete -c abs -n '__abs_is validate' -l format -r -f -a 'abs flink spark' -d 'Store format (default: detected)'
 complete -c abs -n '__abs_is validate' -l endpoint -r -f -d 'S3 endpoint, such as http://127.0.0.1:9000'
 complete -c abs -n '__abs_is validate' -l region -r -f -d 'S3 region'
 complete -c abs -n '__abs_is validate' -s o -l output -r -f -a 'table json ndjson' -d 'Output format'
 complete -c abs -n '__abs_is validate' -s q -l quiet -d 'Print only results and errors'
-complete -c abs -n '__abs_is validate' -s v -l verbose -d 'Print more; with -vv also Python tracebacks of errors'
+complete -c abs -n '__abs_is validate' -s v -l verbose -d 'Print more; with -vv also Python tracebacks'
 complete -c abs -n '__abs_is validate' -s h -l help -d 'Show this message and exit'
 
 # abs diff
@@ -229,18 +229,18 @@ complete -c abs -n '__abs_is diff' -f -k -a '(__abs_offers ref-or-file)'
 complete -c abs -n '__abs_is diff' -l operator -r -f -k -a '(__abs_offers stateful)' -d 'Compare only this operator'
 complete -c abs -n '__abs_is diff' -l rows -d 'Show the changed rows'
 complete -c abs -n '__abs_is diff' -l out -r -F -d 'Write the rows to a .parquet, .arrow or .jsonl file'
-complete -c abs -n '__abs_is diff' -l force -d 'Overwrite the --out file even if abs did not write it'
+complete -c abs -n '__abs_is diff' -l force -d 'Overwrite the --out file even if not written by abs'
 complete -c abs -n '__abs_is diff' -l uids -r -F -d 'File of uids, one per line, or Flink\'s plan JSON'
 complete -c abs -n '__abs_is diff' -l exit-code -d 'Exit with code 3 if the two differ'
 complete -c abs -n '__abs_is diff' -l uid -r -f -d 'Possible uid of an operator; repeatable'
 complete -c abs -n '__abs_is diff' -l search -r -f -a '(__fish_complete_directories)' -d 'Also look in DIR for Flink files; repeatable'
 complete -c abs -n '__abs_is diff' -l path-map -r -f -d 'Replace the path prefix OLD by NEW; repeatable'
-complete -c abs -n '__abs_is diff' -l format -r -f -a 'abs flink spark' -d 'Format of the store (default: detected)'
+complete -c abs -n '__abs_is diff' -l format -r -f -a 'abs flink spark' -d 'Store format (default: detected)'
 complete -c abs -n '__abs_is diff' -l endpoint -r -f -d 'S3 endpoint, such as http://127.0.0.1:9000'
 complete -c abs -n '__abs_is diff' -l region -r -f -d 'S3 region'
 complete -c abs -n '__abs_is diff' -s o -l output -r -f -a 'table json ndjson' -d 'Output format'
 complete -c abs -n '__abs_is diff' -s q -l quiet -d 'Print only results and errors'
-complete -c abs -n '__abs_is diff' -s v -l verbose -d 'Print more; with -vv also Python tracebacks of errors'
+complete -c abs -n '__abs_is diff' -s v -l verbose -d 'Print more; with -vv also Python tracebacks'
 complete -c abs -n '__abs_is diff' -s h -l help -d 'Show this message and exit'
 
 # abs plan-recovery
@@ -248,8 +248,8 @@ complete -c abs -n '__abs_is plan-recovery' -f -k -a '(__abs_offers ref)'
 complete -c abs -n '__abs_is plan-recovery' -l topology -r -F -d 'Plan from a job file or Flink plan, without a store'
 complete -c abs -n '__abs_is plan-recovery' -l failed -r -f -k -a '(__abs_offers task)' -d 'Failed task, such as counts/1; repeatable'
 complete -c abs -n '__abs_is plan-recovery' -l failed-worker -r -f -d 'Number of a failed worker; repeatable'
-complete -c abs -n '__abs_is plan-recovery' -l recovery -r -f -a 'subgraph local' -d 'Running job: which tasks to restart'
-complete -c abs -n '__abs_is plan-recovery' -l strategy -r -f -a 'auto full repair' -d 'Roll back to an intact epoch, or repair a damaged one'
+complete -c abs -n '__abs_is plan-recovery' -l recovery -r -f -a 'subgraph local' -d 'Running job: tasks to restart'
+complete -c abs -n '__abs_is plan-recovery' -l strategy -r -f -a 'auto full repair' -d 'Roll back or repair a damaged epoch'
 complete -c abs -n '__abs_is plan-recovery' -l distrust -r -f -k -a '(__abs_offers task)' -d 'Treat TASK\'s part of the epoch as damaged; repeatable'
 complete -c abs -n '__abs_is plan-recovery' -l epoch -r -f -k -a '(__abs_offers epoch)' -d 'Epoch to recover, as in PATH@7'
 complete -c abs -n '__abs_is plan-recovery' -l parallelism -r -f -k -a '(__abs_offers parallelism)' -d 'Restore operator OP with N tasks; repeatable'
@@ -259,15 +259,15 @@ complete -c abs -n '__abs_is plan-recovery' -l set-offset -r -f -d 'Spark: set t
 complete -c abs -n '__abs_is plan-recovery' -l name-source -r -f -d 'Spark: set the name of a source; repeatable'
 complete -c abs -n '__abs_is plan-recovery' -l sink -r -f -a '(__fish_complete_directories)' -d 'Spark: also rewind the log of this file sink'
 complete -c abs -n '__abs_is plan-recovery' -l out -r -F -d 'Write the plan to this file'
-complete -c abs -n '__abs_is plan-recovery' -l force -d 'Overwrite the --out file even if abs did not write it'
+complete -c abs -n '__abs_is plan-recovery' -l force -d 'Overwrite the --out file even if not written by abs'
 complete -c abs -n '__abs_is plan-recovery' -l search -r -f -a '(__fish_complete_directories)' -d 'Also look in DIR for Flink files; repeatable'
 complete -c abs -n '__abs_is plan-recovery' -l path-map -r -f -d 'Replace the path prefix OLD by NEW; repeatable'
-complete -c abs -n '__abs_is plan-recovery' -l format -r -f -a 'abs flink spark' -d 'Format of the store (default: detected)'
+complete -c abs -n '__abs_is plan-recovery' -l format -r -f -a 'abs flink spark' -d 'Store format (default: detected)'
 complete -c abs -n '__abs_is plan-recovery' -l endpoint -r -f -d 'S3 endpoint, such as http://127.0.0.1:9000'
 complete -c abs -n '__abs_is plan-recovery' -l region -r -f -d 'S3 region'
 complete -c abs -n '__abs_is plan-recovery' -s o -l output -r -f -a 'table json ndjson' -d 'Output format'
 complete -c abs -n '__abs_is plan-recovery' -s q -l quiet -d 'Print only results and errors'
-complete -c abs -n '__abs_is plan-recovery' -s v -l verbose -d 'Print more; with -vv also Python tracebacks of errors'
+complete -c abs -n '__abs_is plan-recovery' -s v -l verbose -d 'Print more; with -vv also Python tracebacks'
 complete -c abs -n '__abs_is plan-recovery' -s h -l help -d 'Show this message and exit'
 
 # abs restore
@@ -279,7 +279,7 @@ complete -c abs -n '__abs_is restore' -l sink-to -r -f -a '(__fish_complete_dire
 complete -c abs -n '__abs_is restore' -l engine -r -f -a 'spark inline' -d 'Run on Spark, or in this process'
 complete -c abs -n '__abs_is restore' -l master -r -f -d 'Spark master URL'
 complete -c abs -n '__abs_is restore' -l insecure -d 'Do not encrypt connections between hosts'
-complete -c abs -n '__abs_is restore' -l until -r -f -a 'drained end' -d 'Stop after the replay, or at the end of the input'
+complete -c abs -n '__abs_is restore' -l until -r -f -a 'drained end' -d 'Stop after replay or end of input'
 complete -c abs -n '__abs_is restore' -l policy -r -f -a 'aligned unaligned at-least-once' -d 'Snapshot policy'
 complete -c abs -n '__abs_is restore' -l state-memory -r -f -d 'Memory per worker for keyed state, such as 500M'
 complete -c abs -n '__abs_is restore' -l take-ownership -d 'Take ownership of sinks written by another history'
@@ -291,7 +291,7 @@ complete -c abs -n '__abs_is restore' -l region -r -f -d 'S3 region'
 complete -c abs -n '__abs_is restore' -l log-format -r -f -a 'text json' -d 'Format of messages on stderr'
 complete -c abs -n '__abs_is restore' -s o -l output -r -f -a 'table json ndjson' -d 'Output format'
 complete -c abs -n '__abs_is restore' -s q -l quiet -d 'Print only results and errors'
-complete -c abs -n '__abs_is restore' -s v -l verbose -d 'Print more; with -vv also Python tracebacks of errors'
+complete -c abs -n '__abs_is restore' -s v -l verbose -d 'Print more; with -vv also Python tracebacks'
 complete -c abs -n '__abs_is restore' -s h -l help -d 'Show this message and exit'
 
 # abs rewrite
@@ -304,12 +304,12 @@ complete -c abs -n '__abs_is rewrite' -l type -r -f -d 'Type of a state stored a
 complete -c abs -n '__abs_is rewrite' -l search -r -f -a '(__fish_complete_directories)' -d 'Also look in DIR for Flink files; repeatable'
 complete -c abs -n '__abs_is rewrite' -l path-map -r -f -d 'Replace the path prefix OLD by NEW; repeatable'
 complete -c abs -n '__abs_is rewrite' -l uid -r -f -d 'Possible uid of an operator; repeatable'
-complete -c abs -n '__abs_is rewrite' -l format -r -f -a 'abs flink spark' -d 'Format of the store (default: detected)'
+complete -c abs -n '__abs_is rewrite' -l format -r -f -a 'abs flink spark' -d 'Store format (default: detected)'
 complete -c abs -n '__abs_is rewrite' -l endpoint -r -f -d 'S3 endpoint, such as http://127.0.0.1:9000'
 complete -c abs -n '__abs_is rewrite' -l region -r -f -d 'S3 region'
 complete -c abs -n '__abs_is rewrite' -s o -l output -r -f -a 'table json ndjson' -d 'Output format'
 complete -c abs -n '__abs_is rewrite' -s q -l quiet -d 'Print only results and errors'
-complete -c abs -n '__abs_is rewrite' -s v -l verbose -d 'Print more; with -vv also Python tracebacks of errors'
+complete -c abs -n '__abs_is rewrite' -s v -l verbose -d 'Print more; with -vv also Python tracebacks'
 complete -c abs -n '__abs_is rewrite' -s h -l help -d 'Show this message and exit'
 
 # abs rebuild
@@ -320,7 +320,7 @@ complete -c abs -n '__abs_is rebuild' -l endpoint -r -f -d 'S3 endpoint, such as
 complete -c abs -n '__abs_is rebuild' -l region -r -f -d 'S3 region'
 complete -c abs -n '__abs_is rebuild' -s o -l output -r -f -a 'table json ndjson' -d 'Output format'
 complete -c abs -n '__abs_is rebuild' -s q -l quiet -d 'Print only results and errors'
-complete -c abs -n '__abs_is rebuild' -s v -l verbose -d 'Print more; with -vv also Python tracebacks of errors'
+complete -c abs -n '__abs_is rebuild' -s v -l verbose -d 'Print more; with -vv also Python tracebacks'
 complete -c abs -n '__abs_is rebuild' -s h -l help -d 'Show this message and exit'
 
 # abs simulate
@@ -338,12 +338,12 @@ complete -c abs -n '__abs_is simulate' -l exhaustive -d 'Try every interleaving,
 complete -c abs -n '__abs_is simulate' -l max-states -r -f -d 'Limit of --exhaustive'
 complete -c abs -n '__abs_is simulate' -l trace -d 'Show the last run as a diagram'
 complete -c abs -n '__abs_is simulate' -l out -r -F -d 'Write the diagram: .svg or .html'
-complete -c abs -n '__abs_is simulate' -l force -d 'Overwrite the --out file even if abs did not write it'
+complete -c abs -n '__abs_is simulate' -l force -d 'Overwrite the --out file even if not written by abs'
 complete -c abs -n '__abs_is simulate' -l check -r -F -d 'Trace of a real run to verify; repeatable'
-complete -c abs -n '__abs_is simulate' -l strict -d 'With --check: fail if the traces miss an expected event'
+complete -c abs -n '__abs_is simulate' -l strict -d 'With --check: fail if an expected event is missing'
 complete -c abs -n '__abs_is simulate' -s o -l output -r -f -a 'table json ndjson' -d 'Output format'
 complete -c abs -n '__abs_is simulate' -s q -l quiet -d 'Print only results and errors'
-complete -c abs -n '__abs_is simulate' -s v -l verbose -d 'Print more; with -vv also Python tracebacks of errors'
+complete -c abs -n '__abs_is simulate' -s v -l verbose -d 'Print more; with -vv also Python tracebacks'
 complete -c abs -n '__abs_is simulate' -s h -l help -d 'Show this message and exit'
 
 # abs drill
@@ -359,7 +359,7 @@ complete -c abs -n '__abs_is drill' -l region -r -f -d 'S3 region'
 complete -c abs -n '__abs_is drill' -l log-format -r -f -a 'text json' -d 'Format of messages on stderr'
 complete -c abs -n '__abs_is drill' -s o -l output -r -f -a 'table json ndjson' -d 'Output format'
 complete -c abs -n '__abs_is drill' -s q -l quiet -d 'Print only results and errors'
-complete -c abs -n '__abs_is drill' -s v -l verbose -d 'Print more; with -vv also Python tracebacks of errors'
+complete -c abs -n '__abs_is drill' -s v -l verbose -d 'Print more; with -vv also Python tracebacks'
 complete -c abs -n '__abs_is drill' -s h -l help -d 'Show this message and exit'
 
 # abs copy
@@ -369,7 +369,7 @@ complete -c abs -n '__abs_is copy' -l endpoint -r -f -d 'S3 endpoint, such as ht
 complete -c abs -n '__abs_is copy' -l region -r -f -d 'S3 region'
 complete -c abs -n '__abs_is copy' -s o -l output -r -f -a 'table json ndjson' -d 'Output format'
 complete -c abs -n '__abs_is copy' -s q -l quiet -d 'Print only results and errors'
-complete -c abs -n '__abs_is copy' -s v -l verbose -d 'Print more; with -vv also Python tracebacks of errors'
+complete -c abs -n '__abs_is copy' -s v -l verbose -d 'Print more; with -vv also Python tracebacks'
 complete -c abs -n '__abs_is copy' -s h -l help -d 'Show this message and exit'
 
 # abs tag
@@ -382,7 +382,7 @@ complete -c abs -n '__abs_is tag' -l endpoint -r -f -d 'S3 endpoint, such as htt
 complete -c abs -n '__abs_is tag' -l region -r -f -k -a '(__abs_offers tag)' -d 'S3 region'
 complete -c abs -n '__abs_is tag' -s o -l output -r -f -a 'table json ndjson' -d 'Output format'
 complete -c abs -n '__abs_is tag' -s q -l quiet -d 'Print only results and errors'
-complete -c abs -n '__abs_is tag' -s v -l verbose -d 'Print more; with -vv also Python tracebacks of errors'
+complete -c abs -n '__abs_is tag' -s v -l verbose -d 'Print more; with -vv also Python tracebacks'
 complete -c abs -n '__abs_is tag' -s h -l help -d 'Show this message and exit'
 
 # abs gc
@@ -391,7 +391,7 @@ complete -c abs -n '__abs_is gc' -l keep -l keep-last -r -f -d 'Retain N epochs 
 complete -c abs -n '__abs_is gc' -l keep-hourly -r -f -d 'Retain one epoch per hour, for N hours'
 complete -c abs -n '__abs_is gc' -l keep-daily -r -f -d 'Retain one epoch per day, for N days'
 complete -c abs -n '__abs_is gc' -l keep-within -r -f -d 'Retain epochs at most this much older than the newest'
-complete -c abs -n '__abs_is gc' -l keep-tag -r -f -k -a '(__abs_offers tag)' -d 'Tag that protects epochs (default: all tags); repeatable'
+complete -c abs -n '__abs_is gc' -l keep-tag -r -f -k -a '(__abs_offers tag)' -d 'Protect only epochs with this tag; repeatable'
 complete -c abs -n '__abs_is gc' -l older-than -r -f -d 'Remove only epochs older than this'
 complete -c abs -n '__abs_is gc' -l min-age -r -f -d 'Minimum age of orphaned files (default: 1h; Flink: 1d)'
 complete -c abs -n '__abs_is gc' -l stopped -r -F -d 'Id of a Flink job that is not running; repeatable'
@@ -402,7 +402,7 @@ complete -c abs -n '__abs_is gc' -l endpoint -r -f -d 'S3 endpoint, such as http
 complete -c abs -n '__abs_is gc' -l region -r -f -d 'S3 region'
 complete -c abs -n '__abs_is gc' -s o -l output -r -f -a 'table json ndjson' -d 'Output format'
 complete -c abs -n '__abs_is gc' -s q -l quiet -d 'Print only results and errors'
-complete -c abs -n '__abs_is gc' -s v -l verbose -d 'Print more; with -vv also Python tracebacks of errors'
+complete -c abs -n '__abs_is gc' -s v -l verbose -d 'Print more; with -vv also Python tracebacks'
 complete -c abs -n '__abs_is gc' -s h -l help -d 'Show this message and exit'
 
 # abs doctor
@@ -414,17 +414,17 @@ complete -c abs -n '__abs_is doctor' -l endpoint -r -f -d 'S3 endpoint, such as 
 complete -c abs -n '__abs_is doctor' -l region -r -f -d 'S3 region'
 complete -c abs -n '__abs_is doctor' -s o -l output -r -f -a 'table json ndjson' -d 'Output format'
 complete -c abs -n '__abs_is doctor' -s q -l quiet -d 'Print only results and errors'
-complete -c abs -n '__abs_is doctor' -s v -l verbose -d 'Print more; with -vv also Python tracebacks of errors'
+complete -c abs -n '__abs_is doctor' -s v -l verbose -d 'Print more; with -vv also Python tracebacks'
 complete -c abs -n '__abs_is doctor' -s h -l help -d 'Show this message and exit'
 
 # abs completion
 complete -c abs -n '__abs_is completion' -f -a 'bash zsh fish'
 complete -c abs -n '__abs_is completion' -s q -l quiet -d 'Print only results and errors'
-complete -c abs -n '__abs_is completion' -s v -l verbose -d 'Print more; with -vv also Python tracebacks of errors'
+complete -c abs -n '__abs_is completion' -s v -l verbose -d 'Print more; with -vv also Python tracebacks'
 complete -c abs -n '__abs_is completion' -s h -l help -d 'Show this message and exit'
 
 # abs help
 complete -c abs -n '__abs_is help' -f -a 'init demo topology run inspect report state validate diff plan-recovery restore rewrite rebuild simulate drill copy tag gc doctor completion help'
 complete -c abs -n '__abs_is help' -s q -l quiet -d 'Print only results and errors'
-complete -c abs -n '__abs_is help' -s v -l verbose -d 'Print more; with -vv also Python tracebacks of errors'
+complete -c abs -n '__abs_is help' -s v -l verbose -d 'Print more; with -vv also Python tracebacks'
 complete -c abs -n '__abs_is help' -s h -l help -d 'Show this message and exit'

@@ -170,7 +170,7 @@ Quiet = Annotated[
 Verbose = Annotated[
     int,
     typer.Option("--verbose", "-v", count=True, callback=_louder, metavar="", show_default=False,
-                 help="Print more; with -vv also Python tracebacks of errors."),
+                 help="Print more; with -vv also Python tracebacks."),
     ANY_FILE,
 ]
 OutputForm = Annotated[
@@ -257,7 +257,7 @@ Uid = Annotated[
 ]
 Force = Annotated[
     bool,
-    typer.Option("--force", help="Overwrite the --out file even if abs did not write it."),
+    typer.Option("--force", help="Overwrite the --out file even if not written by abs."),
     NO_FILE,
 ]
 Failed = Annotated[

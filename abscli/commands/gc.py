@@ -70,7 +70,7 @@ def gc(
     keep_tag: Annotated[
         list[str] | None,
         typer.Option("--keep-tag", metavar="TAG",
-                     help="Tag that protects epochs (default: all tags); repeatable."),
+                     help="Protect only epochs with this tag; repeatable."),
         ANY_FILE,
     ] = None,
     older_than: Annotated[

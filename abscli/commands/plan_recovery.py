@@ -67,13 +67,13 @@ def plan_recovery(
     recovery: Annotated[
         Recovery,
         typer.Option("--recovery",
-                     help="Running job: which tasks to restart."),
+                     help="Running job: tasks to restart."),
         ANY_FILE,
     ] = Recovery.SUBGRAPH,
     strategy: Annotated[
         Strategy,
         typer.Option("--strategy",
-                     help="Roll back to an intact epoch, or repair a damaged one."),
+                     help="Roll back or repair a damaged epoch."),
         ANY_FILE,
     ] = Strategy.AUTO,
     distrust: Annotated[

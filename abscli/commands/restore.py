@@ -79,7 +79,7 @@ def restore(
     insecure: Insecure = False,
     until: Annotated[
         Until,
-        typer.Option("--until", help="Stop after the replay, or at the end of the input."),
+        typer.Option("--until", help="Stop after replay or end of input."),
         ANY_FILE,
     ] = Until.DRAINED,
     policy: PolicyChoice = None,

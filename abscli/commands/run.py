@@ -131,7 +131,7 @@ def run(
     advertise: Annotated[
         str | None,
         typer.Option("--advertise", metavar="HOST", show_default=False,
-                     help="Host name or address at which workers reach the driver."),
+                     help="Host or address at which workers reach the driver."),
         CHOSEN_FILE,
     ] = None,
     bind: Annotated[

@@ -123,7 +123,7 @@ def simulate(
         CHOSEN_FILE,
     ] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="With --check: fail if the traces miss an expected event."),
+        bool, typer.Option("--strict", help="With --check: fail if an expected event is missing."),
         ANY_FILE,
     ] = False,
     output: OutputForm = Output.TABLE,

@@ -234,7 +234,7 @@ class Journal:
     def _displaced(self, epoch: int) -> Overtaken:
         """Somebody else decided what became of an epoch of ours."""
         try:
-            owner = f"attempt {self.store.fence(epoch).attempt} has taken over the store"
+            owner = f"attempt {self.store.fence(epoch).attempt} took the store over"
         except FormatError:
             owner = "another process has written the outcome of this epoch"
         return Overtaken(

@@ -45,7 +45,7 @@ def collect(stores: Sequence[Storage], path: str, request: RemovalRequest) -> Co
     keep = request.keep or Retention()
     min_age = MIN_AGE if request.min_age is None else request.min_age
     opened = NativeStore(place)
-    with alone(place, path, request.remove, "and removes epochs itself: as many as its --keep says stay"):
+    with alone(place, path, request.remove, "and removes old epochs itself (--keep)"):
         opened.held_by_us = request.remove
         request.show("looking for what nothing needs")
         _check_tags(opened, keep)
