@@ -78,7 +78,7 @@ def plan_recovery(
     ] = Strategy.AUTO,
     distrust: Annotated[
         list[str] | None,
-        typer.Option("--distrust", metavar="TASK", help="Treat TASK's part of the epoch as damaged; repeatable."),
+        typer.Option("--distrust", metavar="TASK", help="Treat TASK's snapshot as damaged; repeatable."),
         ANY_FILE,
     ] = None,
     epoch: Annotated[

@@ -22,7 +22,7 @@ EXAMPLES = (
 EXIT_STATUS = exits.status(
     3, 12,
     _0="No violation.",
-    _3="A violation; --check: the trace disagrees; --strict: an expected event is missing.",
+    _3="A violation; --check: the trace disagrees; --strict: an event is missing.",
 )
 SEE_ALSO = ("run", "topology")
 GUIDE = "reference/simulator.md"

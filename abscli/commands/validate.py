@@ -57,7 +57,7 @@ def validate(
     ] = False,
     strict: Annotated[
         bool,
-        typer.Option("--strict", help="Fail on every finding."),
+        typer.Option("--strict", help="Fail if there is any finding."),
         ANY_FILE,
     ] = False,
     max_age: Annotated[

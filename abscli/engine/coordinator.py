@@ -162,8 +162,8 @@ class Service:
         except OSError as error:
             raise EngineStopped(
                 f"the driver cannot listen on {bind or host}: {error.strerror or error}",
-                hint="set --bind to an address of this host, and --advertise to the address at which workers can "
-                "reach it",
+                hint="set --bind to an address of this host, and --advertise to the address at which workers "
+                "reach the driver",
             ) from error
         self._door.open()
         where, port = self._door.address

@@ -111,7 +111,7 @@ class Task:
             strangers = ", ".join(map(str, sorted(self.back - frozenset(self.inputs))))
             raise ProtocolError(f"{name}: back edges {strangers} are not inputs")
         if self.back and not self.regular and not policy.copies_at_first:
-            raise ProtocolError(f"{name}: no regular input, so no barrier would ever start a copy")
+            raise ProtocolError(f"{name}: no regular input, so no barrier would ever start the copy of its state")
         self.sent = dict.fromkeys(self.outputs, 0) | dict(sent or {})
         self.received = dict.fromkeys(self.inputs, 0) | dict(received or {})
         self.finished = finished

@@ -158,5 +158,5 @@ class EventTimes(Around):
         except (TypeError, pa.ArrowInvalid) as error:
             raise JobFailed(
                 f"task {self._task}: column {name!r} cannot be event time: {error}",
-                hint=f"declare its type in the source's schema, such as {{{name}: timestamp}}",
+                hint=f"declare the type of the column in the source's schema, such as {{{name}: timestamp}}",
             ) from None

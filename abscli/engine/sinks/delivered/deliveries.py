@@ -104,7 +104,8 @@ class Deliveries:
         if undone is not None and not self._permissions.take_ownership:
             raise UsageError(
                 f"sink {target.operator}: {undone}",
-                hint="restore the missing data; or resume without it, with --take-ownership: rows that still have a "
+                hint="restore the missing data; or resume without this data, with --take-ownership: rows that still "
+                "have a "
                 "commit marker are not written again",
             )
         line = tuple(stretches(promises.lives, parent)) if parent else ()

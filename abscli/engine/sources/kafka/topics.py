@@ -124,6 +124,6 @@ def check_bounds(who: str, topic: str, position: Position, bounds: Mapping[int, 
     if lag.gap is not None:
         raise JobFailed(
             f"{who}: {position.split} {told(lag)}",
-            hint=f"set the retention of the topic longer than the downtime of the job; {ANEW}, to process the "
+            hint=f"increase the retention of the topic beyond the downtime of the job; {ANEW}, to process the "
             f"remaining records",
         )

@@ -139,7 +139,7 @@ def _look(keyed: KeyedTable, connection: Connection) -> Looked:
     if kind not in ("r", "p") or (kind == "r" and has_children):
         what = _KINDS.get(kind, "a table that others inherit from")
         raise UsageError(
-            f"{table.owner}: {table.title} is {what}: transactions that still write to it cannot be observed",
+            f"{table.owner}: {table.title} is {what}: open transactions that write to it cannot be detected",
             hint="read a regular table without child tables, or a partitioned table",
         )
     if in_recovery:

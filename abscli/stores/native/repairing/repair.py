@@ -309,7 +309,7 @@ class _Work:
                     raise NoRecovery(
                         f"epoch {self.epoch}: the output {file.name} that {part.task} staged is missing or has "
                         "changed", path=folders[part.operator].root,
-                        hint=f"plan again with --distrust {part.task}, so that it is recomputed",
+                        hint=f"plan again with --distrust {part.task}, so that this part is recomputed",
                     )  # fmt: skip
 
     # -- what changes the store ---------------------------------------------------------------------------
