@@ -114,8 +114,8 @@ class Directory:
             able = [job for job in self.jobs if job.newest is not None]
             names = ", ".join(job.name for job in able[:NAMED]) + (" ..." if len(able) > NAMED else "")
             raise OtherJob(
-                f"{len(able)} jobs have an epoch that can be started, and {answer}: {names}", path=self.path,
-                hint=f"choose one, such as `abs inspect {shlex.quote(able[0].path)} --latest-restorable -q`",
+                f"{len(able)} jobs have a restorable epoch, and {answer}: {names}", path=self.path,
+                hint=f"choose one job, such as `abs inspect {shlex.quote(able[0].path)} --latest-restorable -q`",
             )  # fmt: skip
         assert answer.newest is not None
         newest = newest_verified(answer) if verify else answer.newest

@@ -198,7 +198,7 @@ def rebuild(
     place = writable(storage)
     offer = None if file is None else Offer(read_job(file).topology, os.path.dirname(os.path.abspath(file)))
     show = show or unshown
-    with alone(place, path, not dry_run, hint="wait for it, or stop it with SIGTERM"):
+    with alone(place, path, not dry_run, hint="wait for the job to end, or stop the job with SIGTERM"):
         show("reading the books")
         steps = decide(read_books(place), offer, lambda name: not place.is_taken(name), now())
         if not dry_run:

@@ -165,10 +165,10 @@ def _check_owner(path: str, status: os.stat_result) -> None:
     user = os.geteuid()
     if status.st_uid not in (user, 0):
         reason = f"it belongs to uid {status.st_uid}, not to uid {user}, which runs abs, or to root"
-        raise UnsafeConfig(reason, path=path, hint=f"to use it, set {VARIABLE} to the path of your own copy")
+        raise UnsafeConfig(reason, path=path, hint=f"copy the file, and set {VARIABLE} to the path of your copy")
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         others = "everybody" if status.st_mode & stat.S_IWOTH else "its group"
-        hint = f"to use it, run `chmod go-w {shlex.quote(path)}`"
+        hint = f"run `chmod go-w {shlex.quote(path)}`"
         raise UnsafeConfig(f"it is writable by {others}", path=path, hint=hint)
 
 

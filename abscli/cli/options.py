@@ -170,7 +170,7 @@ Quiet = Annotated[
 Verbose = Annotated[
     int,
     typer.Option("--verbose", "-v", count=True, callback=_louder, metavar="", show_default=False,
-                 help="Print more; -vv adds tracebacks of errors."),
+                 help="Print more; with -vv also Python tracebacks."),
     ANY_FILE,
 ]
 OutputForm = Annotated[
@@ -228,13 +228,13 @@ PathMap = Annotated[
 Broker = Annotated[
     str | None,
     typer.Option("--broker", metavar="HOST:PORT", show_default=False,
-                 help="Compare offsets with this Kafka broker."),
+                 help="Compare recorded offsets with those of this Kafka broker."),
     CHOSEN_FILE,
 ]
 SinkJob = Annotated[
     str | None,
     typer.Option("--job", metavar="JOB", show_default=False,
-                 help="Job file; also contact the targets of its sinks."),
+                 help="Job file; also inspect the targets of its sinks."),
     CHOSEN_FILE,
 ]
 BrokerConfig = Annotated[

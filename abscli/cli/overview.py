@@ -37,7 +37,7 @@ ABOUT = "Inspect, validate and recover checkpoints, and run jobs with snapshots.
 
 OPTIONS: dict[str, str] = {
     "-q, --quiet": "Print only results and errors.",
-    "-v, --verbose": "Print more; -vv adds tracebacks of errors.",
+    "-v, --verbose": "Print more; with -vv also Python tracebacks.",
     "--version": "Print the version and exit.",
     "-h, --help": "Show this message and exit.",
 }

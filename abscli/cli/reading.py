@@ -26,7 +26,7 @@ else:
 
 FormatChoice = Annotated[
     StoreFormat | None,
-    typer.Option("--format", metavar="SYSTEM", help="Read the store as this format."), ANY_FILE
+    typer.Option("--format", metavar="SYSTEM", help="Store format (default: detected)."), ANY_FILE
 ]
 
 

@@ -135,16 +135,17 @@ class Display:
                 text = f"{name}: taking a last epoch{when}; a second signal leaves at once"
                 output.note(text, event="stopping", signal=name)
             case Silent(worker, peer, seconds):
-                alone, both = f"{worker} has not answered", f"{worker} and {peer} have heard nothing of each other"
-                text = alone if peer is None else both
+                both = f"{worker} and {peer} have not received anything from each other"
+                text = f"{worker} has not answered" if peer is None else both
                 output.warn(f"{text} for {seconds:.0f} s", event="heartbeat-missed", seconds=round(seconds, 3))
             case HeardAgain(worker, peer, seconds):
-                text = f"{worker} answers again" if peer is None else f"{worker} and {peer} hear each other again"
+                both = f"{worker} and {peer} receive from each other again"
+                text = f"{worker} answers again" if peer is None else both
                 output.note(f"{text}, after {seconds:.0f} s", event="heartbeat-resumed", seconds=round(seconds, 3))
             case SourceHeldUp(source, seconds, reason):
                 output.warn(
-                    f"source {source} has waited for {seconds:.0f} s: {reason}; the job continues, and reads from the "
-                    "source again when this is resolved",
+                    f"source {source} has waited for {seconds:.0f} s: {reason}; the job continues without this source "
+                    "until the problem is resolved",
                     event="source-waits", source=source, seconds=round(seconds, 3), reason=reason,
                 )  # fmt: skip
             case SourceGoesOn(source, seconds):
@@ -199,20 +200,20 @@ def note_change(news: Changed) -> None:
     changes = [f"{before} is {after} now" for before, after in news.moved.items()]
     changes += [f"{operator} is removed" for operator in news.removed]
     changes += [f"{operator} is new" for operator in news.added]
-    summary = ", ".join(changes) or "its channels are others"
+    summary = ", ".join(changes) or "its channels differ"
     output.note(f"the job has changed: {summary}; generation {news.generation} begins with epoch {news.epoch}")
 
 
 def _note_later_input(later: LaterInput) -> None:
     """Says what a source will not read, and how it would be."""
-    came = "a source reads the files that are there when the job first starts"
-    grew = "a source that has come to its end does not read what is appended later"
+    came = "a source reads only the files that exist when the job first starts"
+    grew = "a source that has finished does not read data that is appended afterwards"
     for files, why in ((later.files, came), (later.grown, grew)):
         if files:
             names = ", ".join(files[:SHOWN]) + (f" and {len(files) - SHOWN} more" if len(files) > SHOWN else "")
             rest = " the rest of" if files is later.grown else ""
             output.note(f"source {later.operator} does not read{rest} {names}: {why}; to read "
-                        f"{'it' if len(files) == 1 else 'them'}, run the job on a new store")  # fmt: skip
+                        f"{'this file' if len(files) == 1 else 'these files'}, run the job on a new store")  # fmt: skip
 
 
 class Watching:
@@ -328,8 +329,8 @@ def warn_of_repeats(store: str, epoch: int) -> None:
     repeats = may_repeat(detail.policy, detail.channels)
     if repeats:
         output.warn(
-            f"epoch {epoch} was taken at-least-once: {counted(total(repeats), 'record')} are replayed on "
-            f"{counted(len(repeats), 'channel')}; 'abs validate' lists the channels"
+            f"epoch {epoch} was taken with the policy at-least-once: {counted(total(repeats), 'record')} may be "
+            f"processed twice, on {counted(len(repeats), 'channel')}; 'abs validate' lists the channels"
         )
 
 

@@ -36,7 +36,7 @@ def demo(
     directory: Annotated[
         str | None,
         typer.Argument(metavar="DIR", show_default=False,
-                       help="Directory to keep the files in. Default: a temporary directory."),
+                       help="Directory for the files (default: a temporary directory)."),
     ] = None,
     master: Master = "local[*]",
     output: OutputForm = Output.TABLE,
@@ -90,7 +90,7 @@ def _next(directory: str | None) -> str:
     job = Path(directory) / "wordcount" / "killed"
     return (
         f"abs inspect {quote(str(job / 'store'))}\n"
-        f"      abs topology {quote(str(job / 'wordcount.yaml'))}, and write a job of your own beside it"
+        f"      abs topology {quote(str(job / 'wordcount.yaml'))}, and write a job of your own next to it"
     )
 
 

@@ -49,7 +49,7 @@ def diff(
         bool, typer.Option("--rows", help="Show the changed rows."), ANY_FILE
     ] = False,
     out: Annotated[
-        str | None, typer.Option("--out", metavar="FILE", help="Write .parquet, .arrow or .jsonl."),
+        str | None, typer.Option("--out", metavar="FILE", help="Write the rows to a .parquet, .arrow or .jsonl file."),
         CHOSEN_FILE,
     ] = None,
     force: Force = False,
@@ -60,7 +60,7 @@ def diff(
         CHOSEN_FILE,
     ] = None,
     exit_code: Annotated[
-        bool, typer.Option("--exit-code", help="Exit with code 3 if they differ."), ANY_FILE
+        bool, typer.Option("--exit-code", help="Exit with code 3 if the two differ."), ANY_FILE
     ] = False,
     reading: Reading = AS_TYPED,
     output: OutputForm = Output.TABLE,
@@ -157,9 +157,9 @@ class _Changes:
         schema = rows_schema(*sides, operator)
         if schema is None and check_ending(file.path) != ".jsonl":
             raise BadExport(
-                "the operators have different columns, or none, which one such file cannot hold",
+                "a file of this type cannot contain rows of operators with different columns",
                 path=file.path,
-                hint="select one with --operator, or use a file name that ends in .jsonl",
+                hint="select an operator with --operator, or use a file name that ends in .jsonl",
             )
         lead = [("operator", pa.string()), ("state", pa.string())]
         return RowsFile(file, pa.schema([*lead, *(schema or ())]))

@@ -64,13 +64,13 @@ def gc(
     keep_within: Annotated[
         float | None,
         typer.Option("--keep-within", metavar="DURATION", parser=duration,
-                     help="Retain epochs up to this much older than the newest."),
+                     help="Retain epochs at most this much older than the newest."),
         ANY_FILE,
     ] = None,
     keep_tag: Annotated[
         list[str] | None,
         typer.Option("--keep-tag", metavar="TAG",
-                     help="Only these tags retain epochs; repeatable."),
+                     help="Protect only epochs with this tag; repeatable."),
         ANY_FILE,
     ] = None,
     older_than: Annotated[
@@ -98,7 +98,11 @@ def gc(
         CHOSEN_FILE,
     ] = None,
     job: SinkJob = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove it; otherwise nothing is changed."), NO_FILE] = False,
+    yes: Annotated[
+        bool,
+        typer.Option("--yes", "-y", help="Remove the epochs and files (default: only list them)."),
+        NO_FILE,
+    ] = False,
     output: OutputForm = Output.TABLE,
     quiet: Quiet = False,
     verbose: Verbose = 0,

@@ -25,7 +25,7 @@ GUIDE = "reference/commands.md"
 def help(
     context: typer.Context,
     command: Annotated[
-        str | None, typer.Argument(metavar="COMMAND", help="Command; without it all commands are listed.")
+        str | None, typer.Argument(metavar="COMMAND", help="Command to describe (default: list all commands).")
     ] = None,
     quiet: Quiet = False,
     verbose: Verbose = 0,

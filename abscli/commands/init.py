@@ -51,7 +51,8 @@ def init(
     ] = False,
     example: Annotated[
         Example | None,
-        typer.Option("--example", metavar="EXAMPLE", show_default=False, help="Write this NEXMark query instead."),
+        typer.Option("--example", metavar="EXAMPLE", show_default=False,
+                     help="Write a job for this NEXMark query instead."),
         ANY_FILE,
     ] = None,
     output: OutputForm = Output.TABLE,

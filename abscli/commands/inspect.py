@@ -58,12 +58,12 @@ def inspect(
     ] = None,
     watch: Annotated[
         bool,
-        typer.Option("--watch", help="Update on every change; wait for a missing store."),
+        typer.Option("--watch", help="Update on every change; wait until the store exists."),
         ANY_FILE,
     ] = False,
     stats: Annotated[
         bool,
-        typer.Option("--stats", help="Show sizes of state, skew and timers."),
+        typer.Option("--stats", help="Show state sizes, skew and timers."),
         ANY_FILE,
     ] = False,
     ttl: Annotated[
@@ -78,12 +78,12 @@ def inspect(
     latest_restorable: Annotated[
         bool,
         typer.Option("--latest-restorable",
-                     help="Print the path of the newest epoch to start from."),
+                     help="Print the path of the newest restorable epoch."),
         ANY_FILE,
     ] = False,
     verify: Annotated[
         bool,
-        typer.Option("--verify", help="With --latest-restorable: read every file."),
+        typer.Option("--verify", help="With --latest-restorable: read and verify every file."),
         ANY_FILE,
     ] = False,
     broker: Broker = None,
@@ -120,7 +120,7 @@ def inspect(
         except NotFound as missing:
             if watch and not _has_stores(ref):
                 if not waiting:
-                    note(f"{missing}; waiting until it exists")
+                    note(f"{missing}; waiting until the store exists")
                 waiting = True
                 if _reader_left(before):
                     return

@@ -73,12 +73,12 @@ def plan_recovery(
     strategy: Annotated[
         Strategy,
         typer.Option("--strategy",
-                     help="Roll back, or repair the epoch."),
+                     help="Roll back or repair a damaged epoch."),
         ANY_FILE,
     ] = Strategy.AUTO,
     distrust: Annotated[
         list[str] | None,
-        typer.Option("--distrust", metavar="TASK", help="Do not use TASK's part of the epoch; repeatable."),
+        typer.Option("--distrust", metavar="TASK", help="Treat TASK's snapshot as damaged; repeatable."),
         ANY_FILE,
     ] = None,
     epoch: Annotated[
@@ -92,19 +92,19 @@ def plan_recovery(
     ] = None,
     query_id: Annotated[
         str | None,
-        typer.Option("--query-id", metavar="UUID", help="Spark: query id, if it is lost."),
+        typer.Option("--query-id", metavar="UUID", help="Spark: id of the query, if its file `metadata` is lost."),
         ANY_FILE,
     ] = None,
     keep_in_flight: Annotated[
         bool,
         typer.Option("--keep-in-flight",
-                     help="Spark: run the next batch with its old input."),
+                     help="Spark: rerun the batch in flight with the same input."),
         ANY_FILE,
     ] = False,
     set_offset: Annotated[
         list[str] | None,
         typer.Option("--set-offset", metavar="SOURCE:SPLIT=N",
-                     help="Spark: start this split at N; repeatable."),
+                     help="Spark: set the next offset of SOURCE:SPLIT; repeatable."),
         ANY_FILE,
     ] = None,
     name_source: Annotated[
@@ -116,7 +116,7 @@ def plan_recovery(
     sink: Annotated[
         str | None,
         typer.Option("--sink", metavar="OUTPUT",
-                     help="Spark: also rewind this file sink's log."),
+                     help="Spark: also rewind the log of this file sink."),
         CHOSEN_FILE,
     ] = None,
     out: Annotated[

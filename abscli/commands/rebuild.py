@@ -32,7 +32,9 @@ def rebuild(
                      help="Job file, for the job graph."),
         CHOSEN_FILE,
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Write it; otherwise nothing is changed."), NO_FILE] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Write the metadata (default: only list it)."), NO_FILE
+    ] = False,
     output: OutputForm = Output.TABLE,
     quiet: Quiet = False,
     verbose: Verbose = 0,

@@ -30,7 +30,7 @@ def report(
     ref: Annotated[
         str,
         typer.Argument(metavar="REF",
-                       help="Store or epoch (PATH, PATH@7), or the JSON of a check, diff or plan."),
+                       help="Store or epoch (PATH, PATH@7), or JSON of validate, diff or a plan."),
     ],
     out: Annotated[
         str | None,

@@ -59,7 +59,7 @@ def restore(
     store: Annotated[
         list[str] | None,
         typer.Option("--store", metavar="PATH", show_default=False,
-                     help="Allow this remote location; repeatable."),
+                     help="Remote location that the plan may use; repeatable."),
         CHOSEN_FILE,
     ] = None,
     to: Annotated[
@@ -71,7 +71,7 @@ def restore(
     sink_to: Annotated[
         str | None,
         typer.Option("--sink-to", metavar="PATH", show_default=False,
-                     help="New directory for the file sink's log."),
+                     help="Spark: new directory for the log of the file sink."),
         CHOSEN_FILE,
     ] = None,
     engine: EngineChoice = Engine.SPARK,
@@ -79,7 +79,7 @@ def restore(
     insecure: Insecure = False,
     until: Annotated[
         Until,
-        typer.Option("--until", help="Stop after replay, or at the end."),
+        typer.Option("--until", help="Stop after replay or end of input."),
         ANY_FILE,
     ] = Until.DRAINED,
     policy: PolicyChoice = None,

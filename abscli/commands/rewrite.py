@@ -38,12 +38,13 @@ def rewrite(
     ref: Ref,
     changes: Annotated[
         str | None,
-        typer.Option("--changes", metavar="FILE", show_default=False, help="File of changes, in YAML or JSON."),
+        typer.Option("--changes", metavar="FILE", show_default=False,
+                     help="File that lists the changes, in YAML or JSON."),
         CHOSEN_FILE,
     ] = None,
     layout: Annotated[
         Layout | None,
-        typer.Option("--layout", show_default=False, help="Layout of all keyed state."), ANY_FILE
+        typer.Option("--layout", show_default=False, help="Layout in which keyed state is written."), ANY_FILE
     ] = None,
     to: Annotated[
         str | None,

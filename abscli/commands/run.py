@@ -112,7 +112,7 @@ def run(
     backup_buffer: Annotated[
         int | None,
         typer.Option("--backup-buffer", metavar="SIZE", parser=size, show_default=False,
-                     help="Buffer per worker for --recovery local."),
+                     help="Buffer size per worker, for --recovery local."),
         ANY_FILE,
     ] = None,
     state_memory: StateMemory = None,
@@ -131,7 +131,7 @@ def run(
     advertise: Annotated[
         str | None,
         typer.Option("--advertise", metavar="HOST", show_default=False,
-                     help="Host name or address that workers connect to."),
+                     help="Host or address at which workers reach the driver."),
         CHOSEN_FILE,
     ] = None,
     bind: Annotated[
@@ -161,7 +161,7 @@ def run(
     trace: Annotated[
         str | None,
         typer.Option("--trace", metavar="FILE", show_default=False,
-                     help="Append events of the protocol to this file."),
+                     help="Append a trace of protocol events to this file."),
         CHOSEN_FILE,
     ] = None,
     metrics: Annotated[

@@ -22,7 +22,7 @@ EXAMPLES = (
 EXIT_STATUS = exits.status(
     3, 12,
     _0="No violation.",
-    _3="A violation; --check: the trace disagrees; --strict: a situation lacks.",
+    _3="A violation; --check: the trace disagrees; --strict: an event is missing.",
 )
 SEE_ALSO = ("run", "topology")
 GUIDE = "reference/simulator.md"
@@ -59,7 +59,7 @@ def simulate(
     ] = None,
     example: Annotated[
         Example | None,
-        typer.Option("--example", help="Chandy and Lamport's example of 1985."),
+        typer.Option("--example", help="Run the example of Chandy and Lamport (1985)."),
         ANY_FILE,
     ] = None,
     runs: Annotated[
@@ -92,7 +92,9 @@ def simulate(
         ANY_FILE,
     ] = Recovery.SUBGRAPH,
     workers: Annotated[
-        int, typer.Option("--workers", metavar="N", parser=at_least(2), help="Workers, with --recovery local."),
+        int,
+        typer.Option("--workers", metavar="N", parser=at_least(2),
+                     help="Number of workers, for --recovery local."),
         ANY_FILE,
     ] = 3,
     exhaustive: Annotated[
@@ -121,7 +123,7 @@ def simulate(
         CHOSEN_FILE,
     ] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="With --check: fail if a situation never occurred."),
+        bool, typer.Option("--strict", help="With --check: fail if an expected event is missing."),
         ANY_FILE,
     ] = False,
     output: OutputForm = Output.TABLE,

@@ -49,13 +49,13 @@ def state(
     ] = None,
     key: Annotated[
         list[str] | None,
-        typer.Option("--key", metavar="KEY", help="Key, or column=value,...; repeatable."),
+        typer.Option("--key", metavar="KEY", help="Key to look up, or column=value,...; repeatable."),
         ANY_FILE,
     ] = None,
     where: Annotated[
         list[str] | None,
         typer.Option("--where", metavar="CONDITION",
-                     help="Condition, such as n >= 10; repeatable."),
+                     help="Condition on rows, such as n >= 10; repeatable."),
         ANY_FILE,
     ] = None,
     limit: Annotated[
@@ -72,7 +72,7 @@ def state(
     ] = None,
     history: Annotated[
         bool,
-        typer.Option("--history", help="Show --key in all complete epochs."),
+        typer.Option("--history", help="Show the rows of --key in all complete epochs."),
         ANY_FILE,
     ] = False,
     columns: Annotated[
@@ -88,12 +88,12 @@ def state(
     ] = False,
     out: Annotated[
         str | None,
-        typer.Option("--out", metavar="FILE", help="Write .parquet, .arrow, .jsonl or .csv."),
+        typer.Option("--out", metavar="FILE", help="Write rows to a .parquet, .arrow, .jsonl or .csv file."),
         CHOSEN_FILE,
     ] = None,
     force: Force = False,
     name: Annotated[
-        str | None, typer.Option("--state", metavar="NAME", help="State, if the operator has several."),
+        str | None, typer.Option("--state", metavar="NAME", help="Name of the state, if the operator has several."),
         ANY_FILE,
     ] = None,
     engine: Annotated[

@@ -31,13 +31,13 @@ def tag(
                        help="Name of the tag. Omit it to list tags."),
     ] = None,
     move: Annotated[
-        bool, typer.Option("--move", help="Move the tag from another epoch."), CHOSEN_FILE
+        bool, typer.Option("--move", help="Move the tag if it is already on another epoch."), CHOSEN_FILE
     ] = False,
     remove: Annotated[
         bool, typer.Option("--remove", help="Remove the tag."), CHOSEN_FILE
     ] = False,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Check only that files exist."),
+        bool, typer.Option("--quick", help="Check only that files exist and have the right size."),
         ANY_FILE,
     ] = False,
     output: OutputForm = Output.TABLE,

@@ -56,13 +56,13 @@ def topology(
     check: Annotated[
         bool,
         typer.Option("--check",
-                     help="Also import modules and look for input."),
+                     help="Also import its functions and check that its input exists."),
         CHOSEN_FILE,
     ] = False,
     guarantee: Annotated[
         bool,
         typer.Option("--guarantee",
-                     help="Show delivery guarantees instead."),
+                     help="Show delivery guarantees instead of the graph."),
         ANY_FILE,
     ] = False,
     policy: Annotated[
@@ -125,7 +125,7 @@ def topology(
 
 def _note_checked(job: str, check: bool) -> None:
     if check:
-        note(f"{job} can be run: its functions load, and its input exists")
+        note(f"{job} can be run: its functions can be loaded and its input exists")
 
 
 def _show_guarantee(graph: JobGraph, policy: Policy, form: GraphForm) -> None:

@@ -47,7 +47,7 @@ GUIDE = "operations/monitoring.md"
 def validate(
     ref: Ref,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Check presence and sizes only."),
+        bool, typer.Option("--quick", help="Check only that files exist and have the right size."),
         ANY_FILE,
     ] = False,
     deep: Annotated[
@@ -57,7 +57,7 @@ def validate(
     ] = False,
     strict: Annotated[
         bool,
-        typer.Option("--strict", help="Fail on every finding."),
+        typer.Option("--strict", help="Fail if there is any finding."),
         ANY_FILE,
     ] = False,
     max_age: Annotated[
@@ -75,13 +75,13 @@ def validate(
     target: Annotated[
         str | None,
         typer.Option("--for", metavar="SYSTEM:VERSION", show_default=False,
-                     help="Check an upgrade, such as to flink:2.2."),
+                     help="Check an upgrade to this version, such as flink:2.2."),
         ANY_FILE,
     ] = None,
     schema: Annotated[
         str | None,
         typer.Option("--schema", metavar="FILE", show_default=False,
-                     help="With --for: the new classes, or Avro schema."),
+                     help="With --for: file with the new classes or Avro schema."),
         CHOSEN_FILE,
     ] = None,
     job: SinkJob = None,

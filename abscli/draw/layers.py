@@ -23,8 +23,9 @@ class TooDense(FormatError):
 
     def __init__(self, points: int) -> None:
         super().__init__(
-            f"the graph is too dense to be drawn: its edges pass {points:,} rows, a drawing has at most {MAX_POINTS:,}",
-            hint="-o dot, -o mermaid and -o json write every edge",
+            f"the graph is too dense to be drawn: its edges need {points:,} points, a drawing has at most "
+            f"{MAX_POINTS:,}",
+            hint="write the graph with -o dot, -o mermaid or -o json",
         )
 
 

@@ -140,7 +140,8 @@ def look(storage: Storage, request: Request) -> Parent:
         resume = f"`abs run {request.job_hint} --store {shlex.quote(storage.root)} --resume`"
         raise UsageError(
             f"{storage.root} already contains {span}",
-            hint=f"{resume} resumes from the newest epoch, --from-epoch N from epoch N; or choose another --store",
+            hint=f"{resume} resumes from the newest epoch; use --from-epoch N to resume from epoch N, or another "
+            "--store",
         )
     policy_of(request, store.attempts())
     parent = request.from_epoch or 0
@@ -208,7 +209,7 @@ def record(storage: Storage, attempt: AttemptFacts, undecided: int) -> None:
     highest = NativeStore(storage).highest_number()
     if highest - undecided > MAX_FENCES:
         raise Damaged(
-            f"an attempt says that epochs up to {highest} were begun, and none from {undecided} on has an outcome",
+            f"according to an attempt epochs up to {highest} have started, but none from {undecided} on has an outcome",
             path=f"{storage.root}/{layout.ATTEMPTS}",
             hint=f"`abs validate {shlex.quote(storage.root)}` lists the damaged records",
         )
@@ -220,9 +221,9 @@ def record(storage: Storage, attempt: AttemptFacts, undecided: int) -> None:
         put_attempt(storage, attempt)
     except FileExistsError as error:
         raise StoreInUse(
-            f"another process is at work here: it has just written {error.filename or 'the next outcome'}",
+            f"another process is writing to this store: it has just written {error.filename or 'the next outcome'}",
             path=storage.root,
-            hint="wait for it, or stop it; then run this again",
+            hint="wait for the other process, or stop it; then run the same command again",
         ) from None
 
 

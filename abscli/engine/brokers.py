@@ -29,8 +29,8 @@ def settings_of(operator: Operator, directory: str) -> dict[str, str]:
     folder = os.path.realpath(directory)
     if os.path.commonpath([folder, os.path.realpath(path)]) != folder:
         raise UsageError(
-            f"operator {operator.id}: config: {topic.config} is outside of the folder of the job file, {folder}",
-            hint="copy it there, next to the job file",
+            f"operator {operator.id}: config: {topic.config} is outside the folder of the job file, {folder}",
+            hint="copy the file to the folder of the job file",
         )
     try:
         return settings(path)
@@ -57,7 +57,8 @@ def until_brokers_answer(
     def given_up(error: Unreachable) -> EngineStopped:
         return EngineStopped(
             f"operator {operator.id}: {error.path} does not answer: {error.message}",
-            hint="check that it is HOST:PORT of a broker, and that `config` contains its security settings",
+            hint=f"check that {error.path} is the HOST:PORT of a broker, and that `config` contains its security "
+            "settings",
         )
 
     return until_answered(ask, given_up, seconds=seconds, waits=waits)

@@ -128,9 +128,9 @@ def _sides(op: Operator, inputs: Mapping[str, pa.Schema | None]) -> dict[Side, p
             columns = schema_of(declared, f"operator {op.id}, columns of {source}")
         if columns is None:
             raise UsageError(
-                f"operator {op.id}: the columns that {source} emits are not known before the job runs, but their types "
-                "are needed for state and nulls",
-                hint=f"add to the join columns: {{{source}: {{column: type, ...}}}}",
+                f"operator {op.id}: the types of the columns that {source} emits are unknown before the job runs, but "
+                "the join needs them",
+                hint=f"declare the types in the join: columns: {{{source}: {{column: type, ...}}}}",
             )
         sides[Side.LEFT if source == op.join.left else Side.RIGHT] = columns
     return sides

@@ -162,8 +162,8 @@ class Service:
         except OSError as error:
             raise EngineStopped(
                 f"the driver cannot listen on {bind or host}: {error.strerror or error}",
-                hint="set --bind to an address of this host, and --advertise to the address at which workers can "
-                "reach it",
+                hint="set --bind to an address of this host, and --advertise to the address at which workers "
+                "reach the driver",
             ) from error
         self._door.open()
         where, port = self._door.address
@@ -355,7 +355,7 @@ class Service:
             return
         try:
             if frame is not Frame.CONTROL:
-                raise ProtocolError(f"a frame of kind {frame.name} arrived on the connection of a worker")
+                raise ProtocolError(f"unexpected frame {frame.name}, expected {Frame.CONTROL.name}")
             message = decode_to_coordinator(payload)
             check_sender(message, worker, self._workers)
             if isinstance(message, TaskAcked | SourceFinished) and message.task not in self._coordinator.tasks:

@@ -93,7 +93,8 @@ def load(reference: str, root: str) -> Function:
     if not colon:
         if reference not in BUILT_IN:
             names = ", ".join(sorted(BUILT_IN))
-            raise UsageError(f"no built-in function {reference!r}", hint=f"built in: {names}; or give module:function")
+            raise UsageError(f"no built-in function {reference!r}", hint="use module:function, or a built-in "
+                f"function: {names}")
         return BUILT_IN[reference]
     try:
         with beside(root, module_name):
@@ -102,11 +103,11 @@ def load(reference: str, root: str) -> Function:
         raise
     except BaseException as error:  # a module that calls sys.exit() must not end the command as if all were well
         raise UsageError(
-            f"cannot load {reference!r}: {type(error).__name__}: {error}", hint=f"searched next to the job file, in "
-            f"{root}"
+            f"cannot load {reference!r}: {type(error).__name__}: {error}", hint=f"fix the module, or put it in the "
+            f"folder of the job file, {root}"
         ) from error
     if not callable(function):
-        raise UsageError(f"{reference!r} is not a function but {type(function).__name__}")
+        raise UsageError(f"{reference!r}: expected a function, got {type(function).__name__}")
     result: Function = function
     return result
 
@@ -141,8 +142,9 @@ def refuse_in_imports() -> None:
     in every worker."""
     if _imports.active:
         raise UsageError(
-            "a job is run or tested while its job file is being imported",
-            hint='workers import that file, too: put the call under `if __name__ == "__main__":`, or into another file',
+            "cannot run or test a job while its job file is being imported",
+            hint='put the call under `if __name__ == "__main__":` or into another file: '
+            "workers also import the job file",
         )
 
 

@@ -247,7 +247,8 @@ def rehearse(topology: Topology, store_path: str, options: JobOptions) -> Rehear
     outputs = _outputs(topology, options)
     outputs.check_apart(storage.root)
     if lock.held(storage):
-        raise StoreInUse("a job runs on it", path=store_path, hint="wait for it, or stop it with SIGTERM")
+        raise StoreInUse("a running job uses this store", path=store_path, hint="wait for the job to end, or stop "
+            "the job with SIGTERM")
     request = _request(topology, options)
     parent = look(storage, request)
     new = check_store_of(storage, topology.job)
@@ -482,7 +483,7 @@ def _check_slots(slots: int | None, workers: int) -> None:
     if slots is not None and workers > slots:
         raise UsageError(
             f"{workers} workers need {workers} slots, but the master has only {slots}",
-            hint=f"use --workers {slots} or a larger --master: otherwise workers would wait for each other forever",
+            hint=f"use --workers {slots}, or a --master with more slots",
         )
 
 

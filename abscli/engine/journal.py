@@ -236,10 +236,10 @@ class Journal:
         try:
             owner = f"attempt {self.store.fence(epoch).attempt} took the store over"
         except FormatError:
-            owner = "another process has written its outcome"
+            owner = "another process has written the outcome of this epoch"
         return Overtaken(
-            f"epoch {epoch} of attempt {self._attempt.attempt} cannot end in {self._storage.root}: {owner}",
-            hint=f"see `abs inspect {shlex.quote(self._storage.root)}`; no output of this attempt's open epochs was "
+            f"epoch {epoch} of attempt {self._attempt.attempt} cannot be completed in {self._storage.root}: {owner}",
+            hint=f"run `abs inspect {shlex.quote(self._storage.root)}`; no output of this attempt's open epochs was "
             "published",
         )
 
@@ -304,7 +304,7 @@ class Journal:
             return f"{mend}, then {resume}; {state}"
         if not last:
             return f"{state}; start again with {resume}"
-        return f"{state}; see `abs inspect {store}`, then {resume}"
+        return f"{state}; run `abs inspect {store}`, then {resume}"
 
 
 def _lain_in(parts: Iterable[PartFacts]) -> frozenset[str]:

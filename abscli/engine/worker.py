@@ -247,7 +247,7 @@ class Worker:
 
     def _on_control(self, kind: Frame, number: int, payload: memoryview) -> None:
         if kind is not Frame.CONTROL:
-            raise ProtocolError(f"a frame of kind {kind.name} arrived on the connection of the driver")
+            raise ProtocolError(f"unexpected frame {kind.name} from the driver, expected {Frame.CONTROL.name}")
         match decode_to_worker(payload):
             case Start() as start:
                 self._start(start)

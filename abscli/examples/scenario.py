@@ -110,7 +110,7 @@ def tell(
     name: str, folder: Path, context: Any, interval: float, say: Report, show: Callable[[Progress], None]
 ) -> Story:
     """Take the example job `name` through its course below `folder`, on a SparkContext. say: a line a step."""
-    say(f"{name}: preparing its input from this Python's standard library")
+    say(f"{name}: generating its input from the source files of Python's standard library")
     calm, live, rough = folder / "undisturbed", folder / "survived", folder / "killed"
     calm_job, live_job, job = (inputs.write_job(name, place) for place in (calm, live, rough))
 

@@ -402,7 +402,8 @@ def _event_time(
     durations = {name: duration for name, duration in (("delay", delay), ("idle", idle)) if duration is not None}
     if column is None:
         if durations or ordered:
-            raise UsageError("delay, idle and ordered require event time", hint="name its column: event_time=...")
+            raise UsageError("delay, idle and ordered require event time", hint="set event_time to the column that "
+                "contains the time")
         return {}
     given = {name: duration_text(positive_seconds(name, duration)) for name, duration in durations.items()}
     return {"event_time": {"column": column, **given, **({"ordered": True} if ordered else {})}}

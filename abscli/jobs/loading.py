@@ -24,7 +24,7 @@ def import_job(path: str) -> Job:
 
     Raises BadFile for what is wrong in it, by line; FormatError if it cannot be read.
     """
-    source = read_user_file(path, MAX_BYTES, hint="give a job file: YAML, JSON or Python")
+    source = read_user_file(path, MAX_BYTES, hint="pass a job file: YAML, JSON or Python")
     top = Line(shown_path(path), 1)
     name = os.path.basename(path).removesuffix(".py")
     root = os.path.dirname(os.path.abspath(path))

@@ -109,7 +109,8 @@ def try_job(
     """
     __tracebackhide__ = True
     if kills < 1:
-        raise UsageError(f"kills is {kills}: a test without a kill proves nothing", hint="use a value of at least 1")
+        raise UsageError(f"kills must be at least 1, got {kills}", hint="kill a worker at least once, so that the "
+            "test covers a recovery")
     given = _given(topology, rows)
     # Of records on which an operator fails every one counts.
     by_key = {op.id: _key_of(topology, op, keys) if op.kind is Kind.SINK else () for op in _sinks(topology)}
@@ -214,7 +215,10 @@ def _line(row: Row, source: Operator) -> str:
             return text
         raise UsageError(f"source {source.id}: {row!r} is not a line of text", hint="use a string without a line break")
     if not isinstance(row, Mapping):
-        raise UsageError(f"source {source.id}: {row!r} is not a row", hint='use {"column": value, ...}')
+        raise UsageError(
+            f"source {source.id}: expected a mapping of columns to values, got {row!r}",
+            hint='pass each row as {"column": value, ...}',
+        )
     try:
         return json.dumps(row, default=_moment_in_json)
     except TypeError as error:
@@ -224,7 +228,7 @@ def _line(row: Row, source: Operator) -> str:
 def _moment_in_json(value: object) -> str:
     if isinstance(value, date):  # a datetime is one, too
         return value.isoformat()
-    raise TypeError(f"of type {type(value).__name__}: write the value as it appears in the source's files")
+    raise TypeError(f"unsupported type {type(value).__name__}: write the value as it appears in the source's files")
 
 
 def _fed(topology: Topology, given: Mapping[str, list[str]], folder: str) -> Topology:
@@ -302,7 +306,7 @@ def _last(rows: Sequence[Written], key: tuple[str, ...] | None, sink: str) -> di
     if key is None or any(column not in written.row for written in rows for column in key):
         raise UsageError(
             f"cannot determine which rows of sink {sink} to compare: later rows may replace earlier ones",
-            hint=f'set its key columns, keys={{"{sink}": ["column"]}}, or [] if every row counts',
+            hint=f'set the key columns of the sink: keys={{"{sink}": ["column"]}}, or [] if every row counts',
         )
     if key:
         return {_text([written.row[column] for column in key]): written for written in rows}

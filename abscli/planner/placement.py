@@ -20,7 +20,7 @@ def subtasks_of(topology: Topology, lost: Iterable[int], workers: int) -> dict[s
     """
     numbers = sorted(set(lost))
     if numbers and not 0 <= numbers[0] <= numbers[-1] < workers:
-        raise ValueError(f"invalid worker numbers {numbers}: the {workers} workers are numbered from 0")
+        raise ValueError(f"invalid worker numbers {numbers}: expected numbers from 0 to {workers - 1}")
     by_operator: dict[str, Ranges] = {}
     for operator in topology.operators:
         subtasks = EMPTY

@@ -165,7 +165,7 @@ def failed_subtasks(graph: Adjacency, failed: Iterable[TaskId]) -> dict[str, Ran
     for task in failed:
         indices.setdefault(task.operator, []).append(task.subtask)
     if not indices:
-        raise UnknownTask("no failed task is named", hint="name at least one, such as counts/1")
+        raise UnknownTask("no failed task is named", hint="name at least one failed task, such as counts/1")
     return {id: Ranges.of(indices[id]) for id in graph.operators if id in indices}
 
 
@@ -175,7 +175,7 @@ def _whole(detail: EpochDetail) -> int:
         reason = f": {facts.reason}" if facts.reason else ""
         raise NoRecovery(
             f"epoch {facts.epoch} is {facts.status}{reason}; tasks can only roll back to a complete epoch",
-            hint="choose a complete epoch, or omit it to use the newest",
+            hint="choose a complete epoch, or omit the epoch to use the newest complete one",
         )
     return facts.epoch
 

@@ -29,7 +29,8 @@ class Ranges:
         end = -1
         for start, stop in self.spans:
             if start <= end or stop <= start:
-                raise ValueError(f"spans must ascend without touching: ({start}, {stop}) follows end {end}")
+                raise ValueError(f"spans must ascend and not touch: ({start}, {stop}) follows a span that ends at "
+                    f"{end}")
             end = stop
 
     @classmethod
@@ -54,7 +55,7 @@ class Ranges:
         for part in text.split(","):
             match = _SPAN.fullmatch(part)
             if match is None:
-                raise BadRange(f"{part!r} in {_short(text)} is not a subtask or a range of them",
+                raise BadRange(f"{part!r} in {_short(text)} is not a subtask or a range of subtasks",
                                hint="write ranges like 0-3,7")
             first = int(match[1])
             last = int(match[2]) if match[2] else first

@@ -62,7 +62,8 @@ class Knowledge:
                 schedule = self._schedules[delta.task] = Schedule(delta.task, delta.line, delta.start)
                 if delta.at != delta.start:
                     del self._schedules[delta.task]
-                    raise ProtocolError(f"{delta.task}: received steps from {delta.at}, but no earlier steps are known")
+                    raise ProtocolError(f"{delta.task}: expected the first determinants from position {delta.start}, "
+                        f"got position {delta.at}")
                 schedule.merge(delta)
                 self._changed(delta.task)
             elif schedule.merge(delta):
@@ -161,13 +162,14 @@ def pieces(data: memoryview, tasks: int) -> Iterator[Piece]:
     place, size = 0, len(data)
     while place < size:
         if place + _HEAD.size > size:
-            raise ProtocolError(f"{size} bytes of schedule data end in the middle of a piece")
+            raise ProtocolError(f"truncated determinant log: {size} bytes end within the header of an entry")
         number, count, line, start, at = _HEAD.unpack_from(data, place)
         place += _HEAD.size
         end = place + count * STEP_BYTES
         if number >= tasks or end > size:
             raise ProtocolError(
-                f"invalid piece of schedule data: {count} steps of task {number} of {tasks}, in {size} bytes"
+                f"invalid entry in the determinant log: {count} determinants of task {number}, with {tasks} tasks "
+                f"and {size} bytes"
             )
         yield Piece(number, line, start, at, data[place:end])
         place = end

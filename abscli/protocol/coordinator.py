@@ -246,7 +246,7 @@ class Coordinator:
 
     def _tasks_lost(self, tasks: frozenset[TaskId], replayed: frozenset[ChannelId]) -> list[CoordinatorAction]:
         if not tasks <= self.tasks:
-            raise ProtocolError(f"lost {_some(tasks - self.tasks)}, which is not a task of this job")
+            raise ProtocolError(f"{_some(tasks - self.tasks)} was reported as lost, but is not a task of this job")
         actions: list[CoordinatorAction] = []
         for epoch in [e for e in self.open_epochs if self._storing is None or e != self._storing.epoch]:
             actions += self._abort(epoch, f"{_some(tasks)} restarted")
@@ -291,7 +291,7 @@ class Coordinator:
         if acks is None or ack.attempt != self.attempt:
             return []
         if ack.task not in self.tasks:
-            raise ProtocolError(f"ack of epoch {ack.epoch} from {ack.task}, which is not a task of this job")
+            raise ProtocolError(f"unexpected ack of epoch {ack.epoch} from {ack.task}, which is not a task of this job")
         acks[ack.task] = ack
         return self._store_next()
 
@@ -317,7 +317,7 @@ class Coordinator:
 
     def _stored(self, epoch: int) -> list[CoordinatorAction]:
         if self._storing is None or epoch != self._storing.epoch:
-            raise ProtocolError(f"epoch {epoch} was not being stored")
+            raise ProtocolError(f"unexpected completion of epoch {epoch}, which was not being stored")
         proves_idle, self._storing = self._storing.idle, None
         self.last_complete = epoch
         acks = self._acks.pop(epoch)

@@ -37,7 +37,8 @@ class RecordsArrived:
 
     def __post_init__(self) -> None:
         if self.count < 1 or self.first < 1:
-            raise ProtocolError(f"{self.channel}: invalid batch: {self.count} records from record {self.first}")
+            raise ProtocolError(f"{self.channel}: invalid batch of {self.count} records that begins with record "
+                f"{self.first}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,11 +78,11 @@ class Gossip(Knowledge):
         at, size, heard = 0, len(sayings), self._heard
         while at < size:
             if at + _HEAD.size > size:
-                raise ProtocolError(f"{size} bytes of schedule data end in the middle of a header")
+                raise ProtocolError(f"truncated determinant log: {size} bytes end within the header of an entry")
             number, life, length, saying = _HEAD.unpack_from(sayings, at)
             begin, at = at, at + _HEAD.size + length
             if at > size:
-                raise ProtocolError(f"{size} bytes of schedule data end in the middle of an entry of {length} bytes")
+                raise ProtocolError(f"truncated determinant log: {size} bytes end within an entry of {length} bytes")
             # Everything comes from every peer, and most is known: so look before anything is made of it. Who has heard
             # a saying has heard those before it, since all are passed on in the order in which they came.
             newest = heard.get(number)
@@ -131,7 +131,8 @@ class Gossip(Knowledge):
                 news |= schedule.merge(delta)
                 continue
             if delta.at != delta.start:
-                raise ProtocolError(f"{delta.task}: received steps from {delta.at}, but no earlier steps are known")
+                raise ProtocolError(f"{delta.task}: expected the first determinants from position {delta.start}, got "
+                    f"position {delta.at}")
             schedule = self._schedules[task] = Schedule(task, line, start)
             schedule.merge(delta)
             news = True

@@ -97,9 +97,9 @@ class Step:
 
     def __post_init__(self) -> None:
         if not (0 <= self.channel < 2**32 and 0 <= self.number < 2**64):
-            raise ProtocolError(f"invalid schedule step: channel {self.channel}, number {self.number}")
+            raise ProtocolError(f"invalid determinant: channel {self.channel}, number {self.number}")
         if self.kind is StepKind.RECORDS and not self.number:
-            raise ProtocolError("invalid schedule step: 0 records")
+            raise ProtocolError("invalid determinant: expected at least 1 record, got 0")
 
     def __str__(self) -> str:
         return f"{self.kind.name.lower()} {self.number} of {self.channel}"
@@ -125,7 +125,7 @@ class Step:
             kind, channel, number = _STEP.unpack(data)
             return cls(StepKind(kind), channel, number)
         except (struct.error, ValueError) as error:
-            raise ProtocolError(f"{data.hex()} is not a valid schedule step") from error
+            raise ProtocolError(f"{data.hex()} is not a valid determinant") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class Delta:
     def __post_init__(self) -> None:
         if not 0 <= self.start <= self.at or self.line < 0 or len(self.steps) % STEP_BYTES:
             raise ProtocolError(
-                f"{self.task}: invalid piece of a schedule: history from attempt {self.line}, start {self.start}, "
+                f"{self.task}: invalid entry of the determinant log: attempt {self.line}, start {self.start}, "
                 f"position {self.at}, {len(self.steps)} bytes"
             )
 
@@ -246,16 +246,16 @@ class Schedule:
 
     def _gap(self, delta: Delta) -> ProtocolError:
         return ProtocolError(
-            f"{self.task}: received steps from {delta.at} of the history from attempt {delta.line}, but only steps "
-            f"before {self.end} of the history from attempt {self.line} are known"
+            f"{self.task}: expected determinants from position {self.end} or earlier of attempt {self.line}, got "
+            f"position {delta.at} of attempt {delta.line}"
         )
 
     def _fork(self, at: int, ours: bytes, theirs: bytes) -> ProtocolError:
         pairs = ((ours[i : i + STEP_BYTES], theirs[i : i + STEP_BYTES]) for i in range(0, len(ours), STEP_BYTES))
         further, (mine, other) = next((i, pair) for i, pair in enumerate(pairs) if pair[0] != pair[1])
         return ProtocolError(
-            f"{self.task}: step {at + further} of the history from attempt {self.line} is '{Step.decode(mine)}' here, "
-            f"but was received as '{Step.decode(other)}'"
+            f"{self.task}: conflicting determinants at position {at + further} of attempt {self.line}: "
+            f"expected '{Step.decode(mine)}', got '{Step.decode(other)}'"
         )
 
 
@@ -265,7 +265,8 @@ class Replay:
     def __init__(self, schedule: Schedule, at: int) -> None:
         if at < schedule.start:
             raise ProtocolError(
-                f"{schedule.task}: steps from {at} were requested, but steps are known only from {schedule.start}"
+                f"{schedule.task}: expected a position of at least {schedule.start}, where the determinant log "
+                f"begins, got {at}"
             )
         self.at = at
         self._task = schedule.task
@@ -285,7 +286,7 @@ class Replay:
     def taken(self, step: Step) -> None:
         """A step was taken, or a copy was made; ProtocolError if it is not the one that was due."""
         if step != self.next:
-            raise ProtocolError(f"{self._task}: step {self.at} was '{self.next}', and is now '{step}'")
+            raise ProtocolError(f"{self._task}: replay differs at step {self.at}: expected '{self.next}', got '{step}'")
         self._taken += 1
         self.at += 1
 

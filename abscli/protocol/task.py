@@ -111,7 +111,7 @@ class Task:
             strangers = ", ".join(map(str, sorted(self.back - frozenset(self.inputs))))
             raise ProtocolError(f"{name}: back edges {strangers} are not inputs")
         if self.back and not self.regular and not policy.copies_at_first:
-            raise ProtocolError(f"{name}: no regular input, so no barrier would ever start a copy")
+            raise ProtocolError(f"{name}: no regular input, so no barrier would ever start the copy of its state")
         self.sent = dict.fromkeys(self.outputs, 0) | dict(sent or {})
         self.received = dict.fromkeys(self.inputs, 0) | dict(received or {})
         self.finished = finished
@@ -200,11 +200,11 @@ class Task:
                 return []
             case Triggered(epoch):
                 if not self.is_triggered:
-                    raise ProtocolError(f"{self.name}: only sources can be triggered")
+                    raise ProtocolError(f"{self.name}: unexpected trigger: only sources can be triggered")
                 return [] if self._is_old(epoch) or epoch <= self.copied else self._copy(epoch)
             case EndOfInput():
                 if not self.is_source:
-                    raise ProtocolError(f"{self.name}: only sources can end")
+                    raise ProtocolError(f"{self.name}: unexpected end of input: only sources can end")
                 self.finished = True
                 return []
             case Persisted(epoch):
@@ -229,7 +229,7 @@ class Task:
         # A gap is always an error; a record that came before is one unless its sender has restarted.
         if skip < 0 or (skip and channel not in self._replayed):
             raise ProtocolError(
-                f"{self.name}: received record {event.first} on {channel}, expected record {received + 1}"
+                f"{self.name}: expected record {received + 1} on {channel}, got record {event.first}"
             )
         actions: list[TaskAction] = []
         if last > received:
@@ -307,7 +307,8 @@ class Task:
         if epoch not in self._logging:
             return []
         if channel not in self._logging[epoch]:
-            raise ProtocolError(f"{self.name}: barrier {epoch} arrived twice on {channel}, or late on a regular input")
+            raise ProtocolError(f"{self.name}: unexpected barrier {epoch} on {channel}: a duplicate, or late on a "
+                "regular input")
         self._logging[epoch].discard(channel)
         return self._persist_if_whole(epoch)
 
@@ -349,9 +350,9 @@ class Task:
 
     def _check_deliverable(self, channel: ChannelId) -> None:
         if channel not in self.received:
-            raise ProtocolError(f"{self.name}: {channel} is not an input")
+            raise ProtocolError(f"{self.name}: {channel} is not an input channel")
         if channel in self.blocked:
-            raise ProtocolError(f"{self.name}: delivered from {channel}, which is blocked")
+            raise ProtocolError(f"{self.name}: unexpected delivery from {channel}, which is blocked")
 
 
 def _later(watermark: int, other: int | None) -> int:

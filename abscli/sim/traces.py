@@ -234,7 +234,7 @@ def check_trace(lines: Iterable[bytes], path: str = "trace") -> Checked:
 
 
 def _no_trace(reason: str, path: str) -> FormatError:
-    return FormatError(f"is not a trace: {reason}", path=path, hint="`abs run --trace FILE` records a trace")
+    return FormatError(f"is not a trace: {reason}", path=path, hint="record a trace with `abs run --trace FILE`")
 
 
 @dataclass(slots=True)

@@ -292,7 +292,7 @@ class System(Protocol):
         """Names of epochs, which stay while they have one; OtherFormat where there is no such thing."""
         raise OtherFormat(
             f"checkpoints of {self.words.title} have no tags: {self.words.title} removes them as it is configured",
-            path=store.path, hint="`abs copy REF PATH` copies a checkpoint to a directory that is not cleaned up",
+            path=store.path, hint="copy the checkpoint with `abs copy REF PATH` to a directory that is not cleaned up",
         )  # fmt: skip
 
     def store_text(self, page: StorePage, *, width: int, ascii: bool) -> str:
@@ -362,7 +362,8 @@ class System(Protocol):
         """A changed copy of an epoch, by a file of changes, in another layout, or both. to: where it goes; write: it
         is made, else only worked out; progress: told the bytes of every read and write."""
         message = f"checkpoints of {self.words.title} are not rewritten"
-        raise OtherFormat(message, path=store.path, hint="use abs plan-recovery and abs restore to recover them")
+        raise OtherFormat(message, path=store.path, hint="recover the checkpoints with abs plan-recovery and abs "
+            "restore")
 
 
 def _orphans(report: StoreReport) -> Orphans | None:
@@ -378,8 +379,8 @@ def _orphans(report: StoreReport) -> Orphans | None:
 def _not_collected(system: System, path: str) -> OtherFormat:
     where = shlex.quote(path)
     return OtherFormat(
-        f"`abs gc` does not know what may go from a store of format {system.name}", path=path,
-        hint=f"`abs inspect {where}`, `abs validate {where}` and `abs plan-recovery {where}` read it",
+        f"`abs gc` does not support stores of format {system.name}", path=path,
+        hint=f"read the store with `abs inspect {where}`, `abs validate {where}` or `abs plan-recovery {where}`",
     )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ def check_own(system: System, path: str, purpose: str) -> None:
     if system.name != NativeStore.format:
         where = shlex.quote(path)
         raise OtherFormat(
-            f"{purpose} needs a store that abs wrote; this is one of {system.words.title}'s",
+            f"{purpose} needs a store that abs wrote; {system.words.title} wrote this store",
             path=path,
-            hint=f"`abs inspect {where}`, `abs validate {where}` and `abs plan-recovery {where}` read it",
+            hint=f"read the store with `abs inspect {where}`, `abs validate {where}` or `abs plan-recovery {where}`",
         )

@@ -82,7 +82,8 @@ def locate(path: str, format: str | None = None) -> tuple[System, Storage]:
         return recognise(storage, format), storage
     except NotFound as error:
         if stores := list(itertools.islice(_near(storage), NAMED)):
-            raise NotFound(error.message, path=error.path, hint=f"there is one in {' and in '.join(stores)}") from None
+            raise NotFound(error.message, path=error.path, hint="pass the path of a store, such as "
+                f"{' or '.join(stores)}") from None
         raise
 
 
@@ -141,7 +142,7 @@ def parse_job(path: str, check: Check | None = None) -> Job:
 
     if is_python(path):
         return read_job(path, check)
-    data = read_user_file(path, MAX_BYTES, hint="give a job file: YAML, JSON or Python")
+    data = read_user_file(path, MAX_BYTES, hint="pass a job file: YAML, JSON or Python")
     if (foreign := foreign_graph(data, path)) is None:
         return parse_job_bytes(data, path, check)
     if check is not None:

@@ -99,7 +99,7 @@ def narrowed(detail: EpochDetail, operator: str | None, task: str | None) -> Epo
         raise UnknownTask(
             f"epoch {detail.facts.epoch} has no {f'task {task!r}' if task else f'operator {operator!r}'}"
             + (f" of operator {operator!r}" if task and operator else ""),
-            hint=f"it has the operators {', '.join(list(operators)[:20])}",
+            hint=f"operators: {', '.join(list(operators)[:20])}",
         )
     op = operators[wanted]
     one = _task_of(op, task) if task else None

@@ -72,8 +72,8 @@ def claimed(storage: Storage) -> Iterator[None]:
         storage.put(_path(number), msgspec.json.encode(own))
     except FileExistsError:
         raise StoreInUse(
-            "in use by another process, which has just taken it", path=storage.root,
-            hint="wait for it, or stop it with SIGTERM",
+            "in use by another process, which has just locked the store", path=storage.root,
+            hint="wait for the job to end, or stop the job with SIGTERM",
         ) from None  # fmt: skip
     ended = threading.Event()
     pulse = threading.Thread(target=_beat, args=(storage, number, own, ended), daemon=True, name="abs-claim")
@@ -127,8 +127,9 @@ def _next_number(storage: Storage) -> int:
             waits(Wait(storage.root, claim.name, _patience(claim)))
         if alive := _lives(storage, number, claim, _patience(claim)):
             raise StoreInUse(
-                f"in use by {alive.name}", path=storage.root, hint="wait for it, or stop it with SIGTERM"
-            )
+                f"in use by {alive.name}", path=storage.root,
+                hint="wait for the job to end, or stop the job with SIGTERM",
+            )  # fmt: skip
         if max(_numbers(storage), default=0) == number:
             return number + 1
 

@@ -70,8 +70,9 @@ def _taken(storage: LocalStorage, path: str, made: contextlib.ExitStack | None) 
                 raise _no_lock(path)
             if not _locked(fd):
                 raise StoreInUse(
-                    f"in use by {_holder(fd)}", path=storage.root, hint="wait for it, or stop it with SIGTERM"
-                )
+                    f"in use by {_holder(fd)}", path=storage.root,
+                    hint="wait for the job to end, or stop the job with SIGTERM",
+                )  # fmt: skip
             if _is_at(fd, path):
                 return fd
         except BaseException:

@@ -321,7 +321,7 @@ def test_a_copy_that_was_taken_away_and_made_anew_by_another_is_left_alone(to: s
                 storage.put("last", b"theirs")
 
     for again, theirs in ((False, False), (True, False), (False, True), (True, True)):
-        with pytest.raises(FormatError, match=r"was taken away, or finished by others|that differs from the file"):
+        with pytest.raises(FormatError, match=r"removed or finished the copy|that differs from the file"):
             late(again, theirs)
         assert {name: data for name, data in contents(to).items() if not name.startswith(".")} == (
             {"last": b"theirs"} if theirs else {}

@@ -101,7 +101,7 @@ def test_a_store_that_is_not_there_yet_is_waited_for(folder: Path) -> None:
     try:
         assert watching.stderr is not None
         assert watching.stdout is not None
-        assert "waiting until it exists" in watching.stderr.readline()
+        assert "waiting until the store exists" in watching.stderr.readline()
         make_store("later")
         deadline = time.monotonic() + PATIENCE
         line = watching.stdout.readline()

@@ -84,7 +84,7 @@ def test_java_that_spark_does_not_run_on(folder: Path, capsys: Capture, monkeypa
     code, out, _ = doctor(capsys)
     assert code == 3
     assert "✗ java" in out
-    assert "--engine inline needs no Java" in " ".join(out.split())
+    assert "--engine inline, which needs no Java" in " ".join(out.split())
 
 
 def test_java_that_spark_is_not_documented_for(

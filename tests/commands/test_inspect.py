@@ -341,7 +341,7 @@ def test_watching_empties_the_terminal_when_there_is_something_else_to_show(own:
     with subprocess.Popen(args, stdout=theirs, stderr=theirs, stdin=theirs, env=environment) as watch:
         try:
             os.close(theirs)
-            assert "waiting until it exists" in shown_until(ours, "waiting until it exists")
+            assert "waiting until the store exists" in shown_until(ours, "waiting until the store exists")
             own.rename(own.with_name("late"))
             page = shown_until(ours, "Newest complete")
             assert page.count("\x1b[2J\x1b[HNewest complete") == 1

@@ -274,7 +274,7 @@ def test_a_sink_that_is_a_file_is_refused_in_words(
     told = capsys.readouterr().err
     assert "sink" in told
     assert "is a file" in told
-    assert "hint: move it away; or give the sink another path" in told
+    assert "hint: move the file that is in the way; or give the sink another path" in told
 
 
 def test_a_source_that_is_a_directory_is_told_to_name_its_files(
@@ -282,7 +282,7 @@ def test_a_source_that_is_a_directory_is_told_to_name_its_files(
 ) -> None:
     job = make_job_with(tmp_path, "/*.txt", "")
     assert main(["run", str(job), "--store", str(tmp_path / "store"), "--engine", "inline"]) == 2
-    assert "it is a directory there: name its files, such as" in capsys.readouterr().err
+    assert " is a directory: specify its files, such as" in capsys.readouterr().err
 
 
 def test_a_restore_follows_a_link_and_names_the_file_in_its_way(

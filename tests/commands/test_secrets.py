@@ -374,7 +374,7 @@ def test_a_url_whose_password_is_cut_by_an_at_sign_is_refused_with_the_way_to_wr
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("DATABASE_URL", DATABASE_URLS[1])
-    with pytest.raises(Exception, match="DATABASE_URL contains a URL") as raised:
+    with pytest.raises(Exception, match="DATABASE_URL is not a valid URL") as raised:
         Table("out", "t", None, "DATABASE_URL", None).reach()
     assert "%40" in str(getattr(raised.value, "hint", ""))
 

@@ -179,7 +179,7 @@ def test_files_that_others_can_write_are_ignored_with_a_warning(
         path.chmod(mode)
         code, out, err = run_command("gc", capsys, "snapshots", "-o", "json")
         assert (code, json.loads(out)["kept"]) == (0, [1, 2, 4, 5])
-        reason = f"{path} is ignored: it is writable by {who}; to use it, run `chmod go-w {path}`"
+        reason = f"{path} is ignored: it is writable by {who}; run `chmod go-w {path}`"
         assert err == f"abs: warning: {reason}\n"
         path.chmod(0o644)
         assert kept(capsys) == [4, 5]

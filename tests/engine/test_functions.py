@@ -46,7 +46,7 @@ def test_functions_are_found_beside_the_job_file_also_after_another_job_of_that_
         ("def f(:", "SyntaxError"),
         ("import does_not_exist", "does_not_exist"),
         ("x = 1", "has no attribute 'f'"),
-        ("f = 3", "is not a function but int"),
+        ("f = 3", "expected a function, got int"),
     ],
 )
 def test_a_function_that_cannot_be_loaded_is_a_usage_error(tmp_path: Path, body: str, message: str) -> None:

@@ -191,8 +191,8 @@ def test_a_join_without_event_time_or_columns_is_refused() -> None:
     )
     connector = {k: v for k, v in (plain.operators[0].connector or {}).items() if k != "schema"}
     assert refusal(changed(plain, "orders", connector=connector)) == (
-        "operator matched: the columns that orders emits are not known before the job runs, but their types are needed "
-        "for state and nulls; add to the join columns: {orders: {column: type, ...}}"
+        "operator matched: the types of the columns that orders emits are unknown before the job runs, but the join "
+        "needs them; declare the types in the join: columns: {orders: {column: type, ...}}"
     )
     join = plain.operators[2].join
     assert join
@@ -220,7 +220,7 @@ def test_a_join_in_a_loop_is_refused() -> None:
 def test_a_join_with_a_function_is_drawn_and_not_run() -> None:
     plain = matching()
     old = changed(plain, "matched", join=msgspec.UNSET, function="f")
-    assert refusal(old).startswith("operator matched is of kind join, which abs can inspect and plan for, but not run")
+    assert refusal(old).startswith("operator matched is of kind join, which `abs run` does not support")
 
 
 def test_rows_of_the_test_are_worth_it(tmp_path: Path) -> None:

@@ -56,14 +56,14 @@ EXPECTED = [
     "8:28: operator lost: cannot load 'functions:lost': AttributeError: module 'functions' has no attribute 'lost'",
     "9:19: edge nothing->number is marked replayable, and the engine keeps no such log",
     "9:48: the loop number, around never comes to rest: each of its operators passes on whatever it gets",
-    "9:66: operator number: 'functions:number' is not a function but int",
+    "9:66: operator number: 'functions:number': expected a function, got int",
     "11:35: operator leaves: cannot load 'leaving:f': SystemExit: 0",
     "12:36: operator sums: no column 'nokey' in what rows sends",
     "12:71: operator sums, output t: cannot sum a column of type string",
     "12:87: operator sums: no column 'other' in what rows sends",
     "13:39: operator misspelt: no built-in function 'wrods'",
-    "14:35: operator later is a process without a key, which abs can inspect and plan for, but not run",
-    "15:3: operator opaque is of kind opaque, which abs can inspect and plan for, but not run",
+    "14:35: operator later is a process without a key, which `abs run` does not support",
+    "15:3: operator opaque is of kind opaque, which `abs run` does not support",
     "16:36: operator wrong: flat_map must be a string, not the number 3",
     "18:51: sinks out and again both write to 'out'",
     "19:38: operator other: unknown sink type 'avro'",
@@ -144,7 +144,7 @@ def test_event_time_is_a_column_of_times(tmp_path: Path) -> None:
 
     keys = ("source", "event_time", "column")
     assert faults("at") == []
-    reason = "it is string, but event time must be a timestamp or a date"
+    reason = "expected a timestamp or a date, got string"
     assert faults("key") == [(keys, f"operator rows: column 'key' cannot be event time: {reason}")]
     assert faults("when") == [(keys, "operator rows: no column 'when' for event time in what it reads")]
 

@@ -93,7 +93,7 @@ def test_an_attempt_is_refused_if_another_attempt_completes_an_epoch_after_its_l
         return found
 
     monkeypatch.setattr(attempt, "look", look)
-    with pytest.raises(StoreInUse, match="another process is at work here"):
+    with pytest.raises(StoreInUse, match="another process is writing to this store"):
         lines.resume()
     assert [facts.attempt for facts in lines.store().attempts()] == [1, 2]
     lines.resume()

@@ -223,7 +223,7 @@ def test_records_on_a_forward_edge_without_a_key_stop_a_rescale_before_anything_
         channel.logged and channel.edge == ("ring", "step") for channel in s.detail(n).channels
     ))  # fmt: skip
     before = stored_files(storage(tmp_path))
-    with pytest.raises(NoRecovery, match=r"forward edge ring->step cannot be given to 3 tasks of step in place of 2"):
+    with pytest.raises(NoRecovery, match=r"forward edge ring->step cannot be redistributed from 2 to 3 tasks of step"):
         rescale(tmp_path, wide(countdown(), 3, "ring", "step"), epoch)
     answer = plan_recovery(s, epoch=epoch, parallelism={"ring": 3, "step": 3})
     assert isinstance(answer, NoPlan)

@@ -79,7 +79,7 @@ def test_what_is_asked_of_one_store_is_not_answered_with_the_list_of_all(
     code, out, err = run(capsys, checkpoints, *choice)
     assert (code, out) == (10, "")
     assert "no store here" in err
-    assert f"there is one in {checkpoints}" in err
+    assert f"pass the path of a store, such as {checkpoints}" in err
 
 
 def test_the_path_alone_is_printed_and_flink_would_start_from_it(

@@ -44,7 +44,7 @@ def test_a_settings_file_outside_of_the_folder_of_the_job_is_refused(tmp_path: P
     job.mkdir()
     (job / "link.properties").symlink_to(tmp_path / "client.properties")
     options = {"type": "kafka", "brokers": "127.0.0.1:1", "topic": "t", "config": config}
-    with pytest.raises(UsageError, match="outside of the folder of the job file"):
+    with pytest.raises(UsageError, match="outside the folder of the job file"):
         settings_of(Operator("out", Kind.SINK, 1, 8, connector=options), str(job))
 
 

@@ -228,7 +228,7 @@ def test_what_may_go_from_a_store_goes(folder: Path) -> None:
         abscli.open_store("snapshots@4").gc()
     with pytest.raises(abscli.BadOption, match="name the directory of its job"):
         abscli.open_store(next((FLINK / "hashmap-checkpoint").rglob("_metadata")).parent).garbage()
-    with pytest.raises(abscli.OtherFormat, match="does not know what may go from a store of format ledger"):
+    with pytest.raises(abscli.OtherFormat, match="does not support stores of format ledger"):
         JsonSystem().collect([], "ledger", garbage.asked)
 
 

@@ -262,10 +262,10 @@ def test_a_file_that_runs_its_job_when_it_is_imported_is_refused(
     last = len(file.read_text().splitlines())
     code, _, err = topology(capsys, "wordjob.py")
     assert code == 2
-    assert f"wordjob.py:{last}:1: UsageError: a job is run or tested while its job file is being imported" in err
-    assert 'hint: workers import that file, too: put the call under `if __name__ == "__main__":`' in err
+    assert f"wordjob.py:{last}:1: UsageError: cannot run or test a job while its job file is being imported" in err
+    assert 'hint: put the call under `if __name__ == "__main__":`' in err
     done = subprocess.run([sys.executable, "wordjob.py"], capture_output=True, text=True)
-    assert "a job is run or tested while its job file is being imported" in done.stderr
+    assert "cannot run or test a job while its job file is being imported" in done.stderr
     assert done.returncode == 1
 
 

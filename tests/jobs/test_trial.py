@@ -201,7 +201,7 @@ def test_rows_that_no_source_could_read_are_refused(rows: Any, message: str) -> 
 
 
 def test_how_often_and_how_long_is_said_in_numbers_above_zero() -> None:
-    with pytest.raises(UsageError, match="kills is 0: a test without a kill proves nothing"):
+    with pytest.raises(UsageError, match="kills must be at least 1, got 0"):
         word_count().test({"lines": []}, kills=0)
     with pytest.raises(UsageError, match="timeout: 'soon' is not a duration"):
         word_count().test({"lines": []}, timeout="soon")

@@ -179,7 +179,7 @@ def test_a_store_in_use_is_left_alone(store: Path, capsys: pytest.CaptureFixture
         for args in ((), ("--yes",)):
             code, out, err = run(capsys, store, "--keep", "1", *args)
             assert (code, out) == (11, "")
-            assert "in use" in err or "runs on it" in err
+            assert "in use" in err or "uses this store" in err
     assert files(store) == before
 
 
@@ -262,7 +262,7 @@ def test_who_has_lost_the_store_meanwhile_removes_nothing_more(store: Path, monk
         return plain(*arguments, **options)
 
     monkeypatch.setattr(remove, "remove_epoch", overtaken)
-    with pytest.raises(StoreInUse, match="has begun meanwhile"):
+    with pytest.raises(StoreInUse, match="has started in the meantime"):
         carry_out(storage, removal, newest)
     storage.delete(layout.attempt(newest + 1))
     left = [row.epoch for row in native.epochs()]

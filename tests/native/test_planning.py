@@ -76,7 +76,7 @@ def test_a_part_that_is_not_to_be_used_leads_to_an_older_epoch(store: NativeStor
 def test_a_plan_for_some_tasks_of_a_running_job_is_not_carried_out(store: NativeStore) -> None:
     plan = plan_failed(store, ["seen/0"])
     assert (plan.body.kind, plan.body.base_epoch) == (PlanKind.PARTIAL, 4)
-    with pytest.raises(NoRecovery, match="a partial plan is not carried out by restore"):
+    with pytest.raises(NoRecovery, match="abs restore cannot execute a partial plan"):
         check_plan(plan, store)
 
 

@@ -92,7 +92,7 @@ def test_a_store_does_not_choose_which_files_a_source_reads(job: Path, split: st
     assert epoch is not None
     change_tasks(job / "store", epoch, point_elsewhere)
     before = last_counts(job)
-    with pytest.raises(EngineError, match="does not match it") as refused:
+    with pytest.raises(EngineError, match="does not match the file") as refused:
         run_job(word_count(), str(job / "store"), inline(job, keep=None, from_epoch=epoch))
     assert refused.value.exit_code == 3
     assert last_counts(job) == before
@@ -133,7 +133,7 @@ def test_a_record_that_claims_a_thousand_million_epochs_does_not_have_them_fence
     change(job / "store" / layout.attempt(1), lambda facts: facts.update(first_epoch=10**9))
     before = fingerprint(job)
     options = inline(job, keep=None, from_epoch=opened(job).latest(), accept_missing=True)
-    with pytest.raises(Damaged, match="were begun, and none from"):
+    with pytest.raises(Damaged, match="have started, but none from"):
         run_job(word_count(), str(job / "store"), options)
     assert not {name for name in fingerprint(job) if name not in before and "attempts" in name}
 
@@ -143,7 +143,7 @@ def test_as_many_numbers_as_an_attempt_fences_at_most_are_fenced(job: Path, monk
     change(job / "store" / layout.attempt(1), lambda facts: facts.update(first_epoch=latest + 4))
     more = opened(job).highest_number() - opened(job).undecided_from()
     monkeypatch.setattr(attempt, "MAX_FENCES", more - 1)
-    with pytest.raises(Damaged, match="were begun, and none from"):
+    with pytest.raises(Damaged, match="have started, but none from"):
         run_job(word_count(), str(job / "store"), inline(job, keep=None, from_epoch=0))
     monkeypatch.setattr(attempt, "MAX_FENCES", more)
     run_job(word_count(), str(job / "store"), inline(job, keep=None, from_epoch=0, take_ownership=True))

@@ -188,10 +188,11 @@ def piece(place: int, delta: Delta) -> bytes:
 @pytest.mark.parametrize(
     ("sayings", "message"),
     [
-        (head(0)[:-1], "end in the middle of a header"),
-        (head(31) + piece(0, Delta(TASKS[0], 1, 0, 0))[:-1], "end in the middle of a piece"),
-        (head(32) + piece(len(TASKS), Delta(TASKS[0], 1, 0, 0)), "task 10 of 10"),
-        (head(48) + piece(1, Delta(TASKS[1], 1, 0, 4, bytes(16))), "no earlier steps are known"),
+        (head(0)[:-1], "end within the header of an entry"),
+        (head(31) + piece(0, Delta(TASKS[0], 1, 0, 0))[:-1], "end within the header of an entry"),
+        (head(32) + piece(len(TASKS), Delta(TASKS[0], 1, 0, 0)), "of task 10, with 10 tasks"),
+        (head(48) + piece(1, Delta(TASKS[1], 1, 0, 4, bytes(16))),
+         "expected the first determinants from position 0, got position 4"),
     ],
     ids=["head", "piece", "task", "gap"],
 )

@@ -35,12 +35,12 @@ def test_a_task_whose_inputs_are_all_back_edges_would_never_copy(policy: Policy)
 
 @pytest.mark.parametrize("policy", ORDERED)
 def test_only_sources_are_triggered_unless_any_task_may_be(policy: Policy) -> None:
-    with pytest.raises(e.ProtocolError, match="t/0: only sources can be triggered"):
+    with pytest.raises(e.ProtocolError, match="t/0: unexpected trigger: only sources can be triggered"):
         Task(T, [A], [], policy=policy).on(e.Triggered(1))
 
 
 def test_only_sources_end() -> None:
-    with pytest.raises(e.ProtocolError, match="t/0: only sources can end"):
+    with pytest.raises(e.ProtocolError, match="t/0: unexpected end of input: only sources can end"):
         Task(T, [A], []).on(e.EndOfInput())
 
 
@@ -54,13 +54,14 @@ def test_a_barrier_comes_once_on_a_channel() -> None:
     task = Task(T, [A, B, C], [], [B, C])
     task.on(e.BarrierArrived(A, 1))
     task.on(e.BarrierArrived(B, 1))
-    with pytest.raises(e.ProtocolError, match="t/0: barrier 1 arrived twice on b/0->t/0"):
+    with pytest.raises(e.ProtocolError, match="t/0: unexpected barrier 1 on b/0->t/0"):
         task.on(e.BarrierArrived(B, 1))
 
 
 @pytest.mark.parametrize(("first", "count"), [(1, 0), (0, 1), (1, -1)])
 def test_a_batch_has_records_and_they_have_numbers(first: int, count: int) -> None:
-    with pytest.raises(e.ProtocolError, match=f"a/0->t/0: invalid batch: {count} records from record {first}"):
+    message = f"a/0->t/0: invalid batch of {count} records that begins with record {first}"
+    with pytest.raises(e.ProtocolError, match=message):
         e.RecordsArrived(A, first, count)
 
 
@@ -81,7 +82,7 @@ def test_only_tasks_of_the_job_ack() -> None:
 def test_only_what_is_being_stored_is_stored() -> None:
     machine = coordinator()
     machine.on(e.TriggerDue())
-    with pytest.raises(e.ProtocolError, match="epoch 1 was not being stored"):
+    with pytest.raises(e.ProtocolError, match="unexpected completion of epoch 1, which was not being stored"):
         machine.on(e.Stored(1))
 
 
@@ -121,7 +122,7 @@ def test_a_sender_that_restarts_again_where_the_count_stands_sends_nothing_twice
     task.on(e.RecordsArrived(A, 1, 5))
     task.on(e.PeersRestarted(2, 2, {A: 2}))
     assert task.on(e.PeersRestarted(3, 2, {A: 5})) == [e.CaughtUp(A)]
-    with pytest.raises(e.ProtocolError, match="received record 5 on a/0->t/0, expected record 6"):
+    with pytest.raises(e.ProtocolError, match="expected record 6 on a/0->t/0, got record 5"):
         task.on(e.RecordsArrived(A, 5, 1))
 
 

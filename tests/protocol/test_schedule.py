@@ -77,7 +77,7 @@ def test_pieces_in_any_order_and_number_give_the_schedule_or_are_refused_for_a_g
         delta = Delta(T, 1, 3, full.at, full.steps[: count * STEP_BYTES]) if full.at <= whole.end else full
         before = learned.end
         if delta.at > learned.end:
-            with pytest.raises(ProtocolError, match="are known"):
+            with pytest.raises(ProtocolError, match="or earlier of attempt 1, got position"):
                 learned.merge(delta)
             continue
         assert learned.merge(delta) == (delta.end > before)
@@ -88,7 +88,8 @@ def test_pieces_in_any_order_and_number_give_the_schedule_or_are_refused_for_a_g
 
 def test_two_different_steps_at_one_position_are_refused() -> None:
     schedule = schedule_of(records(1), records(2))
-    message = "t/0: step 1 of the history from attempt 1 is 'records 2 of 0' here, but was received as 'records 3 of 0'"
+    message = "t/0: conflicting determinants at position 1 of attempt 1: "
+    message += "expected 'records 2 of 0', got 'records 3 of 0'"
     with pytest.raises(ProtocolError, match=message):
         schedule.merge(schedule_of(records(1), records(3)).piece(0))
 
@@ -102,7 +103,7 @@ def test_a_new_line_replaces_an_older_one_and_nothing_is_believed_of_that() -> N
 
 
 def test_a_new_line_is_learned_from_its_beginning_only() -> None:
-    with pytest.raises(ProtocolError, match="history from attempt 2"):
+    with pytest.raises(ProtocolError, match="of attempt 2"):
         schedule_of(records(1)).merge(schedule_of(records(1), records(2), line=2).piece(1))
 
 
@@ -139,7 +140,7 @@ def test_a_piece_from_who_has_pruned_more_prunes_here_too() -> None:
 def test_steps_are_taken_again_in_their_order() -> None:
     replay = Replay(schedule_of(records(1), records(2), records(3), start=4), 5)
     assert (replay.next, replay.left, replay.at) == (records(2), 2, 5)
-    with pytest.raises(ProtocolError, match="step 5 was 'records 2 of 0', and is now 'records 3 of 0'"):
+    with pytest.raises(ProtocolError, match="step 5: expected 'records 2 of 0', got 'records 3 of 0'"):
         replay.taken(records(3))
     own = replay.copy()
     own.taken(records(2))
@@ -150,7 +151,7 @@ def test_steps_are_taken_again_in_their_order() -> None:
 
 
 def test_steps_that_are_not_known_any_more_cannot_be_taken() -> None:
-    with pytest.raises(ProtocolError, match="known only from 4"):
+    with pytest.raises(ProtocolError, match="at least 4, where the determinant log begins"):
         Replay(schedule_of(start=4), 3)
 
 
@@ -224,7 +225,7 @@ def test_a_frame_that_was_left_out_is_noticed() -> None:
     mine.record(T, records(1))
     mine.news("c")
     mine.record(T, records(2))
-    with pytest.raises(ProtocolError, match="received steps from 1, but no earlier steps are known"):
+    with pytest.raises(ProtocolError, match="expected the first determinants from position 0, got position 1"):
         other.merge(mine.news("c"))
 
 

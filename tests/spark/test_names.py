@@ -136,7 +136,7 @@ def test_a_source_that_has_a_name_gets_another(session: Any, made: Path, copy: A
     ("names", "code", "message"),
     [
         (["0=orders"], 4, "source 1 gets no name"),
-        (["0=orders", "1=orders"], 4, "two sources would be called orders"),
+        (["0=orders", "1=orders"], 4, "two sources would have the name orders"),
         (["0=orders", "1=refunds", "2=more"], 4, "has no source 2: it has 0, 1"),
         (["0=or-ders", "1=refunds"], 2, "letters, digits and _"),
         (["0=orders", "0=refunds"], 2, "source 0 is named twice"),

@@ -224,7 +224,7 @@ def test_what_a_real_delta_table_says_and_takes(tmp_path: Path, capsys: pytest.C
     ("batch", "place", "message"),
     [
         (5, "version=3", "can be 4 or more after batch 5"),
-        (5, "version=4", "that is where batch 5 began"),
+        (5, "version=4", "at which batch 5 began"),
         (1, "version=1", "can be 2 or more after batch 1"),
         (4, "version=3", "can be 4 or more after batch 4"),
         (5, "files of version 5=1", "is set by its version"),

@@ -51,7 +51,7 @@ def test_what_is_no_store_names_one_above_or_below(store: Path, capsys: pytest.C
             if command == "inspect" and place == store.parent:
                 continue  # it shows what lies there
             assert main([command, str(place)]) == 10
-            assert f"hint: there is one in {store}\n" in capsys.readouterr().err
+            assert f"hint: pass the path of a store, such as {store}\n" in capsys.readouterr().err
 
 
 def test_a_store_that_lost_its_own_fact_file_is_still_checked(
@@ -72,11 +72,11 @@ def test_commands_that_need_a_native_store_say_so(
 ) -> None:
     put_into_the_table(monkeypatch)
     other = write_store(tmp_path / "other")
-    with pytest.raises(OtherFormat, match="needs a store that abs wrote; this is one of Ledger's"):
+    with pytest.raises(OtherFormat, match="needs a store that abs wrote; Ledger wrote this store"):
         open_native(str(other), purpose="`abs restore`")
     assert open_native(str(store), "abs", purpose="`abs restore`").latest() == 4
     assert main(["gc", str(other)]) == 2
-    assert "`abs gc` does not know what may go from a store of format ledger" in capsys.readouterr().err
+    assert "`abs gc` does not support stores of format ledger" in capsys.readouterr().err
 
 
 def test_an_option_that_means_nothing_is_refused_with_those_to_which_it_does(

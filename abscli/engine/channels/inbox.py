@@ -80,7 +80,7 @@ class Inbox:
             self._queue.append(item)
             return
         if item.first != self.next_record:
-            raise ProtocolError(f"{self.channel}: received record {item.first}, expected record {self.next_record}")
+            raise ProtocolError(f"{self.channel}: expected record {self.next_record}, got record {item.first}")
         self.next_record += item.rows.num_rows
         size = item.rows.nbytes
         self.queued += size
@@ -141,7 +141,7 @@ class Inbox:
         for item in self._queue:
             if isinstance(item, Barrier):
                 raise ProtocolError(
-                    f"{self.channel}: {count} records were consumed at once, but barrier {item.epoch} is next"
+                    f"{self.channel}: expected {count} records in the queue, got barrier {item.epoch}"
                 )
             waiting += item.records if isinstance(item, _Spilled) else item.rows.num_rows
             if waiting >= count:
@@ -169,7 +169,7 @@ class Inbox:
         while self._queue:
             head = self._queue[0]
             if not isinstance(head, Barrier):
-                raise ProtocolError(f"{self.channel}: barrier {epoch} was consumed, but record {head.first} is next")
+                raise ProtocolError(f"{self.channel}: expected barrier {epoch} in the queue, got record {head.first}")
             self._queue.popleft()
             if head.epoch == epoch:
                 return head

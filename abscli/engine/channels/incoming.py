@@ -35,7 +35,7 @@ class Incoming:
 
     def _on_frame(self, kind: Frame, number: int, payload: memoryview) -> None:
         if kind not in _KINDS:
-            raise ProtocolError(f"{self._inbox.channel}: a frame of kind {kind.name} arrived on a data channel")
+            raise ProtocolError(f"{self._inbox.channel}: unexpected frame {kind.name} on a data channel")
         rest = self._hearing.take(kind, number, payload) if self._hearing is not None else payload
         if rest is not None:
             self._put(kind, number, rest)
@@ -60,17 +60,17 @@ class Incoming:
         with self._parsing("schema", payload):
             schema = pa.ipc.read_schema(pa.py_buffer(payload))
         if self._schema is not None and not schema.equals(self._schema):
-            raise ProtocolError(f"{self._inbox.channel}: the schema changed from {self._schema} to {schema}")
+            raise ProtocolError(f"{self._inbox.channel}: expected the schema {self._schema}, got {schema}")
         self._schema = schema
 
     def _rows(self, payload: memoryview) -> pa.RecordBatch:
         if self._schema is None:
-            raise ProtocolError(f"{self._inbox.channel}: records arrived before their schema")
+            raise ProtocolError(f"{self._inbox.channel}: expected a schema frame before the first records")
         with self._parsing("records", payload):
             rows = pa.ipc.read_record_batch(pa.py_buffer(payload), self._schema)
             rows.validate()
         if not rows.num_rows:
-            raise ProtocolError(f"{self._inbox.channel}: a frame without records arrived")
+            raise ProtocolError(f"{self._inbox.channel}: expected a frame with records, got an empty frame")
         return rows
 
     @contextlib.contextmanager
@@ -81,5 +81,5 @@ class Incoming:
         except Exception as error:
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise ProtocolError(
-                f"{self._inbox.channel}: {len(payload)} bytes of {what} cannot be parsed: {reason}"
+                f"{self._inbox.channel}: cannot parse {len(payload)} bytes of {what}: {reason}"
             ) from error

@@ -383,7 +383,7 @@ def _decoded(decode: Callable[[memoryview], T], payload: memoryview) -> T:
         return decode(payload)
     # ValueError: bytes that are not UTF-8, and ids that are not ids. RecursionError: JSON that is nested too deeply.
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise ProtocolError(f"a message cannot be parsed: {error}") from error
+        raise ProtocolError(f"cannot parse the message: {error}") from error
 
 
 def decode_greeting(payload: memoryview) -> Greeting:
@@ -418,7 +418,8 @@ def check_sender(message: ToCoordinator, worker: int, workers: int) -> None:
     match message:
         case TaskAcked(task, epoch, part=part):
             if part is not None and (part.task, part.epoch) != (task, epoch):
-                raise ProtocolError(f"{kind} of {task} and epoch {epoch} describes {part.task} and epoch {part.epoch}")
+                raise ProtocolError(f"{kind}: expected a part of {task}, epoch {epoch}, got a part of {part.task}, "
+                    f"epoch {part.epoch}")
             named = worker_of(task.subtask, workers)
         case SourceFinished(task):
             named = worker_of(task.subtask, workers)
@@ -427,4 +428,4 @@ def check_sender(message: ToCoordinator, worker: int, workers: int) -> None:
         case _:
             named = message.worker
     if named != worker:
-        raise ProtocolError(f"{kind} of worker {named} arrived on the connection of worker {worker}")
+        raise ProtocolError(f"unexpected {kind} of worker {named} on the connection of worker {worker}")

@@ -168,9 +168,9 @@ class Peers:
             raise PeersLost(f"worker {self._number}: {self._lost[1]}")
         if self._awaited and now > self._await_until:
             raise EngineStopped(
-                f"worker {self._number}: {min(self._awaited)} did not come within {ARRIVAL_SECONDS:.0f} s",
-                hint="its sender has connected: check whether the worker has reached its limit of open files "
-                "(ulimit -n)",
+                f"worker {self._number}: no connection for {min(self._awaited)} within {ARRIVAL_SECONDS:.0f} s",
+                hint="check whether worker {self._number} has reached its limit of open files (ulimit -n): "
+                "the sender has opened the connection",
             )
 
     def lost(self, message: str) -> None:
@@ -280,7 +280,7 @@ class Peers:
             line = self._connected(addresses[peer], self._attempt)
         except OSError as error:
             why = error.strerror or str(error)
-            raise OSError(error.errno, f"worker {peer} at {host}:{port} for {channel}: {why}") from error
+            raise OSError(error.errno, f"worker {peer} at {host}:{port}, channel {channel}: {why}") from error
         connection = Connection(
             line,
             self._selector,

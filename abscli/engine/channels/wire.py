@@ -279,5 +279,5 @@ def watermark_bytes(watermark: int | None) -> bytes:
 def watermark_of(payload: memoryview) -> int | None:
     """What `watermark_bytes` made this of; ProtocolError for anything else."""
     if len(payload) not in (0, WATERMARK.size):
-        raise ProtocolError(f"received a watermark of {len(payload)} bytes, expected {WATERMARK.size}")
+        raise ProtocolError(f"expected a watermark of 0 or {WATERMARK.size} bytes, got {len(payload)} bytes")
     return int(WATERMARK.unpack(payload)[0]) if len(payload) else None

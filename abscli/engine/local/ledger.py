@@ -101,7 +101,7 @@ class Ledger:
         end = before - length
         if end < 0:
             raise ProtocolError(
-                f"{channel}: a frame of {len(frame)} bytes cannot end with {length} bytes of schedule data"
+                f"{channel}: the frame has {len(frame)} bytes, but announces {length} bytes of determinant log"
             )
         if length:
             self._knowledge.hear(frame[end : -_LENGTH.size], worker_of(channel.sender.subtask, self._workers))

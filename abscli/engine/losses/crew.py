@@ -61,7 +61,7 @@ def misplaced(hello: Hello, seen_at: str) -> EngineStopped | None:
     return EngineStopped(
         f"worker {hello.worker} on {hello.machine} reports the address {hello.host}, which only that host can reach; "
         f"the driver on {socket.gethostname()} sees it at {seen_at}",
-        hint="set --advertise to the address of the driver on that network",
+        hint="set --advertise to the address at which workers reach the driver",
     )
 
 

@@ -57,7 +57,7 @@ def _told(operator: Operator, error: Exception) -> Exception:
         return error
     return JobFailed(
         f"operator {operator.id}: cannot read its table {title_of(operator)}: {first_line(error)}",
-        hint="every worker reads the table when it starts: grant the database user permission to read it",
+        hint="check that the database user may read the table: every worker reads the whole table when it starts",
     )
 
 

@@ -66,10 +66,10 @@ class IntervalJoin:
         types = {name: table.schema.field(name).type for name in table.schema.names}
         if list(types) != expected or any(types[name] != kind for name, kind in self._kinds.items()):
             raise JobFailed(
-                f"task {self._task}: its state has the columns {', '.join(types)}, and the job makes "
-                f"{', '.join(expected)} of its inputs",
-                hint="restore the columns of the join, or start from the beginning, with --from-epoch 0 or on "
-                "another store",
+                f"task {self._task}: its state has the columns {', '.join(types)}, but the job expects "
+                f"{', '.join(expected)}",
+                hint="set the join columns to their previous values; or start from the beginning, with --from-epoch 0 "
+                "or on a new store",
             )
         if table.num_rows:
             self._arrived = max(self._arrived, pc.max(table.column(JOIN_NUMBER)).as_py() + 1)

@@ -92,8 +92,8 @@ class JoinColumns:
             if array.type != kind:
                 raise JobFailed(
                     f"operator {self._operator}: column {name!r} of its {side} side is {array.type}, "
-                    f"and has to be {kind}",
-                    hint="cast it in a map before the join, or declare its type in the columns of the join",
+                    f"but {kind} is expected",
+                    hint="cast the column in a map before the join, or declare its type in the columns of the join",
                 )
             arrays.append(array)
         return pa.record_batch(arrays, names=[name for name, _ in wanted])

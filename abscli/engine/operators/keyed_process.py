@@ -188,7 +188,7 @@ class KeyedProcess:
                 message = f"its timer has fired {AT_THE_END:,} times at the end of input, and is set again"
                 raise self._failed(
                     self._of_timers(state, slots), 0, message,
-                    hint="at the end of input all timers fire, however late: the function must stop setting new timers",
+                    hint="stop setting new timers at the end of input: every pending timer fires there, however late",
                 )  # fmt: skip
             for output in self._fired(state, slots):
                 yield from (output.slice(at, EMITTED_ROWS) for at in range(0, output.num_rows, EMITTED_ROWS))
@@ -266,11 +266,11 @@ class KeyedProcess:
         names = self._columns.names
         for name in returned.schema.names:
             if name not in names or returned.schema.names.count(name) > 1:
-                message = f"its state has column {name!r}, and the job names {', '.join(names) or 'none'}"
-                raise self._failed(batch, 0, message, hint="name each column and its type under state")
+                message = f"its state has column {name!r}, but the job declares {', '.join(names) or 'none'}"
+                raise self._failed(batch, 0, message, hint="declare each column and its type under `state`")
         for field in self._columns:
             if field.name not in returned.schema.names:
-                raise self._failed(batch, 0, f"its state has no column {field.name!r}, which the job names")
+                raise self._failed(batch, 0, f"its state has no column {field.name!r}, which the job declares")
         if names:
             self._check_length(batch, "its state", returned.num_rows)
         columns = {}
@@ -278,8 +278,8 @@ class KeyedProcess:
             column = returned.column(field.name)
             if column.type != field.type and not pa.types.is_null(column.type):
                 raise self._failed(
-                    batch, 0, f"column {field.name!r} of its state is {column.type}, and {field.type} in the job",
-                    hint=f"cast it in the function: .cast({str(field.type)!r})",
+                    batch, 0, f"column {field.name!r} of its state is {column.type}, but the job declares {field.type}",
+                    hint=f"cast the column in the function: .cast({str(field.type)!r})",
                 )  # fmt: skip
             columns[field.name] = column.cast(field.type)
         return columns
@@ -321,8 +321,8 @@ class KeyedProcess:
                 ", ".join(f"{field.name} {field.type}" for field in schema) for schema in (self._output, rows.schema)
             )
             raise self._failed(
-                batch, 0, f"the rows that it puts out changed from columns {before} to {now}",
-                hint="a function must return the same columns and types for every batch: cast them",
+                batch, 0, f"the columns of its output changed from {before} to {now}",
+                hint="cast the columns: a function must return the same columns and types for every batch",
             )  # fmt: skip
         return rows
 

@@ -74,7 +74,7 @@ def make_operator(
             assert operator.function is not None
             return KeyedProcess(operator, task, make_state(operator), load(operator.function, root), failures)
     raise UsageError(
-        f"operator {operator.id} is of kind {operator.kind}, which abs can inspect and plan for, but not run",
-        hint="abs runs source, map, filter, flat_map, reduce, distinct, process with a key, join, lookup, "
+        f"operator {operator.id} is of kind {operator.kind}, which `abs run` does not support",
+        hint="use one of source, map, filter, flat_map, reduce, distinct, process with a key, join, lookup, "
         "union, sink",
     )

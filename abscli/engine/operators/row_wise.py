@@ -53,8 +53,9 @@ class RowWise:
             if not is_of_record(error):
                 reason = f"{type(error).__name__}: {error}{place_of_error(error)}"
                 raise JobFailed(
-                    f"operator {self._operator.id}, task {self._task}, a batch from record {first} on: {reason}",
-                    hint="this is not a failure of a record, so on_error does not apply",
+                    f"operator {self._operator.id}, task {self._task}, the batch that starts at record {first}: "
+                    f"{reason}",
+                    hint="fix the cause of the error; on_error does not apply, because no single record caused it",
                 ) from error
             if batch.num_rows == 1:
                 failures.add(batch, first, error)

@@ -42,8 +42,8 @@ def in_words(schema: pa.Schema) -> str:
 def other_columns(task: TaskId, before: pa.Schema, now: pa.Schema) -> JobFailed:
     """The error of a task whose output has other columns than it had."""
     return JobFailed(
-        f"task {task}: its output changed from columns {in_words(before)} to {in_words(now)}",
-        hint="a function must return the same columns and types for every batch: cast them",
+        f"task {task}: the columns of its output changed from {in_words(before)} to {in_words(now)}",
+        hint="cast the columns: a function must return the same columns and types for every batch",
     )
 
 
@@ -51,8 +51,8 @@ def cannot_work(task: TaskId, error: Exception, schema: pa.Schema) -> JobFailed:
     """The error of a task whose input does not allow what it does. schema: of that."""
     reason = (str(error).splitlines() or [""])[0]
     return JobFailed(
-        f"task {task} cannot work on columns {in_words(schema)}: {type(error).__name__}: {reason}",
-        hint="cast the columns to plain types in a map before it",
+        f"task {task} cannot process the columns {in_words(schema)}: {type(error).__name__}: {reason}",
+        hint="cast the columns to plain types in a map before this operator",
     )
 
 

@@ -62,7 +62,7 @@ def read_table(operator: Operator, directory: str, seconds: float | None = None)
         reason = getattr(error, "strerror", None) or (str(error).splitlines() or [type(error).__name__])[0]
         raise JobFailed(
             f"operator {operator.id}: cannot read its table {path}: {reason}",
-            hint="every worker reads it when it starts: put it where all workers can read it",
+            hint="put the table on storage that all workers can read: every worker loads the table when it starts",
         ) from None
     return Table(table.select(_wanted(operator, path, table.column_names)), hashlib.sha256(data).hexdigest())
 
@@ -83,7 +83,8 @@ def _wanted(operator: Operator, place: str, there: Sequence[str]) -> list[str]:
         if there.count(name) != 1:
             problem = "no column" if name not in there else "two columns"
             raise JobFailed(
-                f"operator {operator.id}: its table {place} has {problem} {name!r}", hint=f"it has {', '.join(there)}"
+                f"operator {operator.id}: its table {place} has {problem} {name!r}", hint="the table has the "
+                f"columns {', '.join(there)}"
             )
     return names
 
@@ -105,9 +106,10 @@ def check_table(operator: Operator, table: Table, kept: Mapping[str, str] | None
         return
     place = place_of_table(operator, directory)
     raise JobFailed(
-        f"operator {operator.id}: its table {place} differs from the table of the epoch: its SHA-256 is "
-        f"{table.digest[:12]}…, it was {before[:12]}…",
-        hint="restore the old table; or mark the operator deterministic: false, to resume with the changed table",
+        f"operator {operator.id}: its table {place} differs from the table of the epoch: expected SHA-256 "
+        f"{before[:12]}…, got {table.digest[:12]}…",
+        hint="restore the previous table; or set deterministic: false on the operator, to resume with the changed "
+        "table",
     )
 
 
@@ -165,7 +167,7 @@ class TableLookup:
                 raise JobFailed(
                     f"task {self._task}: key column {name!r} is {wanted} in the stream, and "
                     f"{table.schema.field(name).type} in its table {place_of_table(self._operator, '')}",
-                    hint="cast the stream's column in a map before it",
+                    hint="cast the column of the stream in a map before the lookup",
                 ) from None
             table = table.set_column(table.column_names.index(name), name, column)
         # Null is equal to nothing, as in SQL.

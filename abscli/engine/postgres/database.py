@@ -68,7 +68,7 @@ class Table:
             import psycopg
         except ImportError:
             raise UsageError(
-                f"{self.owner} is a PostgreSQL table, and the package psycopg is not installed",
+                f"{self.owner} uses a PostgreSQL table, but the package psycopg is not installed",
                 hint=install_command("psycopg"),
             ) from None
         url = ""
@@ -76,21 +76,21 @@ class Table:
             url = os.environ.get(self.url_env, "")
             if not url:
                 raise UsageError(
-                    f"{self.owner}: the environment variable {self.url_env} is not set here",
-                    hint="set it to the URL of the database, for the driver and every worker",
+                    f"{self.owner}: the environment variable {self.url_env} is not set",
+                    hint=f"set {self.url_env} to the URL of the database, for the driver and every worker",
                 )
         more: dict[str, Any] = {} if self.service is None else {"service": self.service}
         try:
             if not _is_unambiguous(url):
                 raise UsageError(
-                    f"{self.owner}: {self.url_env} contains a URL in which the text after the user name is not a "
+                    f"{self.owner}: {self.url_env} is not a valid URL: the text after the user name is not a "
                     "password, a host or a port",
-                    hint="write @ in a password as %40, / as %2F and : as %3A",
+                    hint="percent-encode the password: write @ as %40, / as %2F and : as %3A",
                 )
             return psycopg.connect(url, autocommit=True, connect_timeout=10, application_name="abs", **more)
         except psycopg.ProgrammingError:
             # What it says of a URL that cannot be read has pieces of that, of which one may be a password.
-            where = f"what {self.url_env} holds" if self.url_env else "what libpq's variables hold"
+            where = f"the value of {self.url_env}" if self.url_env else "the value of libpq's variables"
             raise UsageError(
                 f"{self.owner}: {where} is not a database URL", hint="use postgresql://user@host/database"
             ) from None
@@ -106,7 +106,7 @@ class Table:
             left = _MEANWHILE.get(self.role, "then run the job again with --resume")
             return EngineStopped(
                 f"{self.owner}: the database of {self.title} does not answer: {error.message}",
-                hint=f"start it again; {left}",
+                hint=f"start the database again; {left}",
             )
 
         return until_answered(ask, given_up, seconds=seconds)

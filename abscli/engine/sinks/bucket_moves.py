@@ -56,7 +56,7 @@ class BucketMoves:
                 raise Damaged(
                     f"an output part of {file.rows} rows is missing, and so is its upload",
                     path=self._where(file),
-                    hint="run `abs run --resume`: its error lists the options",
+                    hint="run `abs run --resume`; its error message lists the possible actions",
                 )
 
     def end(self, parts: Iterable[PartId]) -> None:

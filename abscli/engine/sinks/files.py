@@ -85,7 +85,7 @@ class Files:
         if obstacle := no_directory(self._folder(op)):
             raise UsageError(
                 f"sink {op.id}: {self._folder(op)} cannot be used as a directory: {obstacle}",
-                hint="move it away; or give the sink another path",
+                hint="move the file that is in the way; or give the sink another path",
             )
         os.makedirs(claims, exist_ok=True)
         return LocalStorage(claims)
@@ -156,10 +156,10 @@ class Files:
     def _may_take_ownership(self, op: Operator, folder: Claims, claim: SinkClaim) -> None:
         if not self._permissions.take_ownership:
             raise UsageError(
-                f"sink {op.id}: {folder.path} contains output that was written later, by attempt {claim.attempt} on "
-                f"the store {claim.store}",
-                hint="resume with that store; or give the sink another path; or move aside the output that this "
-                "store did not write, with --take-ownership",
+                f"sink {op.id}: {folder.path} contains output that attempt {claim.attempt} on the store "
+                f"{claim.store} has written after this store's newest attempt",
+                hint=f"resume with the store {claim.store}; or give the sink another path; or move aside the output "
+                "that this store did not write, with --take-ownership",
             )
 
     def _may_follow(
@@ -187,7 +187,8 @@ class Files:
             first = min(part.name for part in facts.visible)
             raise UsageError(
                 f"sink {op.id}: {folder.path} already holds {first}, which this store did not write",
-                hint="move the output away; or give the sink another path; or move it aside with --take-ownership",
+                hint="give the sink another path; or remove the existing output; or move this output aside with "
+                "--take-ownership",
             )
 
     # -- what changes them --------------------------------------------------------------------------------
@@ -321,11 +322,12 @@ class Files:
         if other is None:
             return Overtaken(
                 f"sink {operator}: {folder.path} was emptied while the job ran: its claim is missing",
-                hint="restore the deleted files, if possible; `abs run --resume` lists the options for the rest",
+                hint="restore the deleted files, if possible; then run `abs run --resume`, which lists what else is "
+                "missing",
             )
         return Overtaken(
             f"sink {operator}: {folder.path} was taken over by attempt {other.attempt} on the store {other.store}",
-            hint="resume with that store; rows that this store has staged are kept",
+            hint=f"resume with the store {other.store}; rows that this store has staged are kept",
         )
 
 

@@ -90,8 +90,8 @@ class Moves:
             if not self._are_one(source, name):
                 self.check()
                 raise Damaged(
-                    f"is there already, and is not the part that belongs there, {source}", path=self._path(name),
-                    hint="move it away; then `abs run --resume`",
+                    f"already exists, and differs from the output part {source}", path=self._path(name),
+                    hint="move the existing file away, then run `abs run --resume`",
                 ) from None  # fmt: skip
         except FileNotFoundError:
             self.check()

@@ -97,7 +97,7 @@ class Outputs:
             if f"{real_place(place)}/".startswith(f"{root}/"):
                 raise UsageError(
                     f"sink {operator}: {place} is inside the store, {store}",
-                    hint="give the sink a path outside of it",
+                    hint="set the path of the sink to a directory outside the store",
                 )
 
     @contextlib.contextmanager

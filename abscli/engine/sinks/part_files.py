@@ -80,7 +80,7 @@ class TablePart(PartFile):
         elif not batch.schema.equals(self._schema):
             raise JobFailed(
                 f"sink {self._sink}: rows with columns {_columns(batch.schema)} after rows with "
-                f"{_columns(self._schema)}: a {self.TYPE} file holds one set of columns",
+                f"{_columns(self._schema)}: all rows of a {self.TYPE} file must have the same columns",
                 hint="use a separate sink for each kind of row, or write the rows as jsonl",
             )
         self._append(batch)
@@ -90,11 +90,13 @@ class TablePart(PartFile):
         names = schema.names
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
-            raise JobFailed(f"sink {self._sink}: two columns are called {twice!r}", hint="name each column once")
+            raise JobFailed(
+                f"sink {self._sink}: two columns are called {twice!r}", hint="give each column a unique name"
+            )
 
     def _cannot_hold(self, schema: pa.Schema, error: Exception) -> JobFailed:
         message = f"sink {self._sink}: a {self.TYPE} file cannot hold columns {_columns(schema)}: {error}"
-        return JobFailed(message, hint="write them as jsonl")
+        return JobFailed(message, hint="write the rows as jsonl")
 
     @abstractmethod
     def _append(self, batch: pa.RecordBatch) -> None: ...
@@ -109,7 +111,7 @@ class CsvPart(TablePart):
         super()._check(schema)
         if nested := [field.name for field in schema if pa.types.is_nested(field.type)]:
             message = f"sink {self._sink}: column {nested[0]} is nested, which CSV cannot hold"
-            raise JobFailed(message, hint="write it as jsonl or parquet")
+            raise JobFailed(message, hint="write the rows as jsonl or parquet")
 
     def _append(self, batch: pa.RecordBatch) -> None:
         from pyarrow import csv

@@ -28,14 +28,14 @@ def parts_missing(sink: Examined, missing: Sequence[Missing], store: NativeStore
     return Damaged(
         message,
         path=os.path.join(sink.folder.path, first.file.object),
-        hint=f"restore it; or write it again by resuming from the epoch before it, with {option}; or, if a reader "
-        "removed it, resume without it with --accept-missing-parts",
+        hint=f"restore the file; or write the file again by resuming with {option}; or, if a consumer removed "
+        "the file, resume without its rows with --accept-missing-parts",
     )
 
 
 def way_on(before: str, now: str) -> str:
     """What to do where a sink that begins anew would write where one of the job has written."""
-    apart = "give it another path; or set that aside, with --take-ownership"
+    apart = "give the sink another path; or move the existing output aside with --take-ownership"
     if before == now:
-        return f"it had been removed in between, and begins anew: {apart}"
-    return f"if it is the same sink, add `moved: [{{from: {before}, to: {now}}}]` to the job file; else {apart}"
+        return f"the sink was removed from the job and added again, so it starts without output: {apart}"
+    return f"if both are the same sink, add `moved: [{{from: {before}, to: {now}}}]` to the job file; otherwise {apart}"

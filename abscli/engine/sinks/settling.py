@@ -93,7 +93,7 @@ def show(folder: SinkFolder, moves: Moves, id: str, file: SinkFile) -> None:
         if folder.visible().get(file.name) != file.bytes:
             raise Damaged(
                 f"an output part of {file.rows} rows is missing", path=folder.storage.local_path(file.name),
-                hint="run `abs run --resume`: its error lists the options",
+                hint="run `abs run --resume`; its error message lists the possible actions",
             ) from None  # fmt: skip
 
 

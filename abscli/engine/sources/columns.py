@@ -33,5 +33,5 @@ def chosen(schema: pa.Schema, wanted: list[str] | None, where: str) -> pa.Schema
         return schema
     for name in wanted:
         if name not in schema.names:
-            raise UsageError(f"{where} has no column {name!r}", hint=f"it has {', '.join(schema.names)}")
+            raise UsageError(f"{where} has no column {name!r}", hint=f"available columns: {', '.join(schema.names)}")
     return pa.schema([schema.field(name) for name in wanted])

@@ -28,7 +28,7 @@ def as_event_times(column: pa.Array) -> pa.Array:
     if pa.types.is_date(kind):
         return pc.multiply_checked(column.cast(pa.date32()).cast(pa.int32()).cast(pa.int64()), _DAY)
     if not pa.types.is_timestamp(kind):
-        raise TypeError(f"it is {kind}, but event time must be a timestamp or a date")
+        raise TypeError(f"expected a timestamp or a date, got {kind}")
     numbers = column.cast(pa.int64())
     if kind.unit == "ns":
         quotients = pc.divide(numbers, 1000)  # towards zero
@@ -158,5 +158,5 @@ class EventTimes(Around):
         except (TypeError, pa.ArrowInvalid) as error:
             raise JobFailed(
                 f"task {self._task}: column {name!r} cannot be event time: {error}",
-                hint=f"declare its type in the source's schema, such as {{{name}: timestamp}}",
+                hint=f"declare the type of the column in the source's schema, such as {{{name}: timestamp}}",
             ) from None

@@ -40,7 +40,7 @@ class Log:
         data = read(self._storage, file.path)
         if digest(data) != file.sha256:
             raise Damaged(
-                f"has SHA-256 {digest(data)[:12]}…, the manifest says {(file.sha256 or '')[:12]}…",
+                f"expected SHA-256 {(file.sha256 or '')[:12]}…, got {digest(data)[:12]}…",
                 path=f"{self._storage.root}/{file.path}",
                 hint=f"`abs validate {shlex.quote(self._storage.root)}` lists the damaged files",
             )
@@ -134,9 +134,9 @@ class Rerouting:
         before, after = self._old[edge.target].parallelism, self._new[edge.target].parallelism
         records = sum(log.records for log in self._by_edge[edge.source, edge.target].values())
         return NoRecovery(
-            f"the {records} records that the epoch has on the {edge.partition} edge {edge.name} "
-            f"cannot be given to {after} tasks of {edge.target} in place of {before}: {reason}",
+            f"the {records} in-flight records of the epoch on the {edge.partition} edge {edge.name} "
+            f"cannot be redistributed from {before} to {after} tasks of {edge.target}: {reason}",
             path=self._storage.root,
             hint="resume with the parallelism of the epoch and --policy aligned until the next epoch is complete; "
-            "then rescale from that epoch, because its regular channels are empty",
+            "then rescale from that epoch, which has no in-flight records on regular channels",
         )

@@ -82,7 +82,7 @@ class Restored:
         if digest(data) != file.sha256:
             store = shlex.quote(self._storage.root)
             raise Damaged(
-                f"has SHA-256 {digest(data)[:12]}…, the manifest says {(file.sha256 or '')[:12]}…",
+                f"expected SHA-256 {(file.sha256 or '')[:12]}…, got {digest(data)[:12]}…",
                 path=f"{self._storage.root}/{file.path}",
                 hint=f"`abs validate {store}` lists the damaged files; `abs plan-recovery {store} --out plan.json` "
                 "plans a rollback to the newest intact epoch",

@@ -34,7 +34,7 @@ def check_trace(path: str, store: str) -> None:
     with writing(path), open(path, "rb") as file:
         begin = file.read(len(_BEGIN))
     if begin and begin != _BEGIN:
-        raise FormatError("exists, and is not a trace", path=path, hint="name another file")
+        raise FormatError("exists, but is not a trace", path=path, hint="choose another file")
 
 
 class TraceFile:

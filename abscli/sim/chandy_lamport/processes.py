@@ -97,7 +97,8 @@ class System:
             raise ValueError(f"two channels have the same name: {names}")
         for pipe in self.pipes:
             if not {pipe.sender, pipe.receiver} <= self.processes.keys():
-                raise ValueError(f"channel {pipe.name} goes from {pipe.sender} to {pipe.receiver}: no such process")
+                raise ValueError(f"channel {pipe.name} connects {pipe.sender} to {pipe.receiver}, but one of these "
+                    "processes does not exist")
 
     @classmethod
     def of_rules(cls, processes: Mapping[str, Any], pipes: Iterable[Pipe], rules: Iterable[Rule]) -> System:
@@ -206,5 +207,5 @@ class System:
                     seen.add(following)
                     todo.append(following)
             if len(seen) > most:
-                raise ValueError(f"more than {most} global states")
+                raise ValueError(f"the system has more than {most} global states")
         return seen

@@ -154,15 +154,16 @@ class NewObjects(NewCopy):
             there.update(piece)
         if mine.digest() != there.digest():
             raise FormatError(
-                f"contains a {name} that differs from the file to be copied", path=self._storage.root,
+                f"contains a file {name} that differs from the file to be copied", path=self._storage.root,
                 hint="choose another location, or delete its contents",
             )  # fmt: skip
         return length
 
     def _check_ours(self) -> None:
         if not self._own.holds:
-            message = "the copy was taken away, or finished by others, while it was written"
-            raise FormatError(message, path=self._storage.root, hint="check its contents, or choose another location")
+            message = "another process removed or finished the copy while it was being written"
+            raise FormatError(message, path=self._storage.root, hint="check the contents of the copy, or choose "
+                "another location")
 
     def appear(self) -> None:
         """Put the file that makes the copy count; nothing is to be written after it."""

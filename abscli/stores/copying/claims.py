@@ -156,7 +156,7 @@ def claimed(storage: ServedStorage, work: str, counts: str) -> Iterator[Claimed]
         _own.discard(claim.id)
 
 
-_ELSEWHERE = "wait for it, or choose another location"
+_ELSEWHERE = "wait for the other copy to end, or choose another location"
 
 
 def may_be_claimed(storage: Storage, work: str | None = None) -> int:

@@ -35,8 +35,8 @@ def check_folder(to: str, sources: Iterable[str]) -> str:
     """The same of a directory of this machine."""
     to = local_name(to)
     if "://" in to:
-        raise FormatError("such copies are only written to local directories", path=to,
-                          hint="copy it to its destination from there")  # fmt: skip
+        raise FormatError("this kind of copy can only be written to a local directory", path=to,
+                          hint="write to a local directory, then move the copy to its destination")  # fmt: skip
     to = os.path.abspath(to)
     if os.path.islink(to):
         leads = os.path.realpath(to)
@@ -49,7 +49,7 @@ def check_folder(to: str, sources: Iterable[str]) -> str:
         raise in_the_way(to)
     if os.path.ismount(to):
         # Nothing can be renamed to a mount point.
-        raise FormatError("is a mount point", path=to, hint="specify a new directory in it")
+        raise FormatError("is a mount point", path=to, hint="specify a new directory inside the mount point")
     return to
 
 

@@ -92,7 +92,8 @@ class NewCopy(ABC):
             raise stale(pinned[0], f"{path} is missing") from None
         if length is not None and copied < length:
             where = f"{storage.root}/{path}"
-            raise Damaged(f"gave {copied} of {length} bytes", path=where, hint="is it being changed?")
+            raise Damaged(f"expected {length} bytes, got {copied} bytes", path=where, hint="check whether another "
+                "process is changing the file")
         if pinned is not None and digest is not None:
             problem = difference(pinned[1], digest.hexdigest())
             if problem is not None:

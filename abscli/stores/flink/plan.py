@@ -66,7 +66,7 @@ def plan_flink(
         f"checkpoint {epoch} cannot be restored: {skipped[0][1]}" if epoch is not None
         else f"no checkpoint is intact ({reasons('checkpoint', skipped) or 'there is none'})",
         path=store.path,
-        hint=("--search DIR looks for missing files in other directories; " if searchable else "")
+        hint=("search for the missing files in other directories with --search DIR; " if searchable else "")
         + f"abs validate {shlex.quote(store.path)} lists the missing files and the intact operators",
     )
 

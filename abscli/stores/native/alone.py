@@ -27,5 +27,5 @@ def alone(storage: Storage, path: str, change: bool, why: str = "", hint: str | 
             yield
         return
     if lock.held(storage):
-        raise StoreInUse("a job runs on it" + f", {why}" * bool(why), path=path, hint=hint)
+        raise StoreInUse("a running job uses this store" + f", {why}" * bool(why), path=path, hint=hint)
     yield

@@ -112,7 +112,7 @@ def _tasks_of(store: NativeStore, epoch: int, workers: Sequence[int]) -> Iterato
     size = attempts[-1].workers if attempts else None
     if size is None:
         raise UnknownTask(
-            "the newest attempt does not say on how many workers it runs",
+            "the newest attempt does not record its number of workers",
             path=store.path,
             hint="specify the failed tasks with --failed",
         )
@@ -182,8 +182,8 @@ def newest_whole(
         f"no epoch is intact ({reasons('epoch', skipped) or 'there is none'})",
         path=store.path,
         hint=f"`abs validate {shlex.quote(store.path)}` lists the damaged files, `abs rebuild "
-        f"{shlex.quote(store.path)} "
-        "--job JOB` lists the metadata that can be rebuilt; otherwise start the job from the beginning in a new store",
+        f"{shlex.quote(store.path)} --job JOB` lists the metadata that can be rebuilt; otherwise start the job from "
+        "the beginning in a new store",
     )
 
 

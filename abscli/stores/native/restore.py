@@ -67,7 +67,7 @@ def check_plan(plan: Plan[NativePlan], store: NativeStore) -> None:
     """Raise if the plan cannot be carried out now: NoRecovery for other kinds than `recover`, StalePlan."""
     if plan.body.kind is not PlanKind.RECOVER:
         raise NoRecovery(
-            f"a {plan.body.kind} plan is not carried out by restore",
+            f"abs restore cannot execute a {plan.body.kind} plan",
             hint="plan without --failed to roll the whole job back to its newest intact epoch",
         )
     assert plan.body.epoch is not None
@@ -101,7 +101,7 @@ def check_job(plan: Plan[NativePlan], store: NativeStore, topology: Topology, ch
     if change is None or not change.generation or _differs(store.topology(plan.body.epoch), topology, change.heirs):
         raise OtherJob(
             f"job {topology.job!r} has topology {given[:12]}…, the plan is for {plan.body.topology_sha256[:12]}…",
-            hint="give the job file that the store was written with",
+            hint="pass the job file with which the store was written",
         )
 
 

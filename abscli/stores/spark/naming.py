@@ -40,7 +40,7 @@ def check_names(at: BatchEvidence, names: Mapping[str, str]) -> NoPlan | None:
     called = [names.get(source, source) for source in there]
     twice = sorted({name for name in called if called.count(name) > 1})
     if twice:
-        return NoPlan(f"two sources would be called {twice[0]}", path=path, hint="each source must have a unique name")
+        return NoPlan(f"two sources would have the name {twice[0]}", path=path, hint="give each source a unique name")
     return None
 
 

@@ -158,7 +158,8 @@ def _placed(
     for source, split, to in positions:
         if source not in ends:
             message = f"batch {batch} has no source {source} that could resume from {split}={to}"
-            return NoPlan(message, path=layout.offsets(batch), hint=f"it has {', '.join(ends) or 'none'}")
+            return NoPlan(message, path=layout.offsets(batch), hint="sources in this batch: "
+                f"{', '.join(ends) or 'none'}")
         end, start = ends[source], starts.get(source)
         reason, changed = places.why_not_set(end, split), places.with_position(new[source], split, to)
         if reason is not None or changed is None:
@@ -175,7 +176,7 @@ def _placed(
         new[source] = changed
         out.append(SetPosition(source, split, places.at(end, split) or 0, to, places.unit_of(end)))
     if out and new == starts:
-        message = f"that is where batch {batch} began: all that it read would be read again"
+        message = f"these are the positions at which batch {batch} began: its whole input would be read again"
         return NoPlan(message, path=layout.offsets(batch), hint=f"roll back to batch {batch - 1}, with its state")
     return tuple(out)
 

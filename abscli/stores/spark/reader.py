@@ -45,7 +45,7 @@ def _frame(session: Any, store: SparkStore, epoch: int, family: Family) -> Any:
     elif family.operator.name == "symmetricHashJoin":
         side, _, family_name = (family.name or "").partition("-")
         if family_name not in _JOINED:
-            message = f"Spark's reader gives the rows of a join's {side} side only as a whole, not {family.name}"
+            message = f"Spark's reader returns only all rows of the {side} side of a join, not {family.name}"
             raise EngineError(message, hint=f"use {side}-{' or '.join(_JOINED)}")
         options["joinSide"] = side
     else:
@@ -72,7 +72,7 @@ def spark_rows(context: Any, store: SparkStore, epoch: int, family: Family) -> I
         raise
     except Exception as error:
         message = first_line(error)
-        hint = "the checkpoint was moved: a copy made by `abs restore` names its schemas where they are"
+        hint = "make a copy with `abs restore`: the checkpoint was moved, and the copy has corrected schema paths"
         moved = "FileNotFoundException" in message and "_stateSchema" in message
         raise EngineError(f"Spark cannot read batch {epoch}: {message}", hint=hint if moved else None) from error
 
@@ -179,7 +179,8 @@ def deep_check(context: Any, store: SparkStore, epoch: int) -> list[Finding]:
             with _session(context, store) as session:
                 rows = _frame(session, store, epoch, family).groupBy(PARTITION).count().collect()
         except Exception as error:
-            findings.append(Finding(Code.UNREADABLE, None, None, path, f"Spark's own reader: {first_line(error)}"))
+            findings.append(Finding(Code.UNREADABLE, None, None, path, "Spark's own reader failed: "
+                f"{first_line(error)}"))
             continue
         if family.opaque is not None:
             continue

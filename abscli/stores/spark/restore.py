@@ -112,7 +112,7 @@ def _own_files(plan: Plan[SparkPlan]) -> dict[str, PinnedFile]:
     own = [file.path for file in plan.body.write if file.text is None]
     for path in own:
         if path not in pinned:
-            raise BadPlan(f"{path} is rewritten from its own bytes, and the plan has no digest of them",
+            raise BadPlan(f"the plan rewrites {path}, but does not contain its checksum",
                           hint="make a new plan with abs plan-recovery")  # fmt: skip
     return {path: pinned[path] for path in own}
 

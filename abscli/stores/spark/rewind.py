@@ -342,7 +342,8 @@ def _chains(evidence: CheckpointEvidence, batch: BatchEvidence, *, clean: bool =
         try:
             chain = chains[part.folder] = part.files.chain(batch.batch + 1, skip=skip)
         except NotFound as error:
-            raise NoRecovery(error.message, path=part.folder, hint="abs validate lists restorable batches") from None
+            hint = "list the restorable batches with abs validate"
+            raise NoRecovery(error.message, path=part.folder, hint=hint) from None
         if clean and any(part.evidence[file.name].problems for file in chain.files):
             raise NoRecovery(f"batch {batch.batch} is damaged", path=part.folder)
     return chains

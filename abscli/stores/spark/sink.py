@@ -41,7 +41,8 @@ def back_to(log: SinkLog, batch: int, silent: Set[int] = frozenset()) -> SinkBac
         raise NoRecovery(
             f"the sink's log ends with batch {log.newest}, and does not have the files of batch {batch}: a query "
             "that resumes after it would not write them",
-            path=f"{FOLDER}/{batch}", hint=f"roll back to batch {log.newest}, with @{log.newest}",
+            path=f"{FOLDER}/{batch}", hint=f"roll back to batch {log.newest}: append @{log.newest} to the path of "
+            "the checkpoint",
         )  # fmt: skip
     base = max((number for number in log.compact if number <= batch), default=-1)
     lines = log.compact.get(base, ())

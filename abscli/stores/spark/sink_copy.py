@@ -49,8 +49,8 @@ def plan_sink(output: str, batch: int, newest_begun: int, silent: Set[int]) -> S
     log = read_sink(storage)
     if log.newest > newest_begun:
         raise NoRecovery(
-            f"its log has batch {log.newest}, and the newest that the checkpoint has begun is {newest_begun}: it is "
-            "the sink of another query, or the checkpoint is older than it",
+            f"its log contains batch {log.newest}, but the newest batch of the checkpoint is {newest_begun}: the sink "
+            "belongs to another query, or the checkpoint is older than the sink",
             path=output, hint="specify the output of this query with --sink",
         )  # fmt: skip
     back = back_to(log, batch, silent)

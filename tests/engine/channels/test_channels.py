@@ -100,7 +100,7 @@ def test_a_gap_or_a_repetition_is_an_error(first: int) -> None:
     if first == 3:
         inbox.put(batch(first, 1))
         return
-    with pytest.raises(ProtocolError, match=f"received record {first}, expected record 3"):
+    with pytest.raises(ProtocolError, match=f"expected record 3, got record {first}"):
         inbox.put(batch(first, 1))
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=20), st.integers(0, 2000), st.data())
@@ -122,9 +122,9 @@ def test_batches_are_cut_again_as_they_were(counts: list[int], spill_bytes: int,
     inbox.put(Barrier(7))
     inbox.put(Barrier(8))
     if left:
-        with pytest.raises(ProtocolError, match="records were consumed at once, but barrier 7 is next"):
+        with pytest.raises(ProtocolError, match="records in the queue, got barrier 7"):
             inbox.take_rows(left + 1)
-        with pytest.raises(ProtocolError, match=rf"barrier 7 was consumed, but record {len(got) + 1} is next"):
+        with pytest.raises(ProtocolError, match=rf"expected barrier 7 in the queue, got record {len(got) + 1}"):
             inbox.take_barrier(7)
         assert inbox.take_rows(left) is not None
     assert inbox.take_barrier(8) == Barrier(8)  # the one before it had been taken before the copy

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import re
 import selectors
 import socket
 from collections.abc import Callable, Iterator
@@ -183,15 +184,16 @@ def test_a_channel_that_is_forged_in_every_attempt_ends_the_job_with_exit_code_6
     error = json.loads(last)
     assert code == error["code"] == 6
     assert error["name"] == "stopped"
-    message = f"worker 1: {BETWEEN}: received record 7, expected record 1; tasks have been restarted"
-    assert error["message"].startswith(message)
+    # The end of a worker's connection can be seen before its last report.
+    reason = rf"worker 1(: {BETWEEN}: expected record 1, got record 7| on .* was lost); tasks have been restarted"
+    assert re.match(reason, error["message"])
     assert "--resume" in error["hint"]
 
 
 def test_a_job_that_may_not_restart_ends_with_the_error_of_the_channel(tmp_path: Path, intrude: Intrude) -> None:
     write_input(tmp_path)
     intrude(SCHEMA + records(7))
-    with pytest.raises(EngineStopped, match=r"received record 7, expected record 1$"):
+    with pytest.raises(EngineStopped, match=r"expected record 1, got record 7$"):
         run_job(fan(), str(tmp_path / "store"), inline(tmp_path, restarts=0))
 
 
@@ -303,7 +305,7 @@ BAD_JSON = [b"", b"{", b"null", b"\xff", b'"\xff"', b'{"type":"Hello","host":"\x
 @pytest.mark.parametrize("decode", [decode_greeting, decode_to_coordinator, decode_to_worker, decode_unheard])
 @pytest.mark.parametrize("payload", BAD_JSON)
 def test_a_message_that_is_none_is_an_error_of_the_protocol(decode: Any, payload: bytes) -> None:
-    with pytest.raises(ProtocolError, match="a message cannot be parsed"):
+    with pytest.raises(ProtocolError, match="cannot parse the message"):
         decode(memoryview(payload))
 
 
@@ -311,14 +313,14 @@ def test_a_message_speaks_for_its_own_worker_only() -> None:
     check_sender(Status(1, 0, 0), 1, 2)
     check_sender(SourceFinished(TaskId("rows", 3), 1), 1, 2)
     for message in (Status(0, 0, 0), SourceFinished(TaskId("rows", 2), 1)):
-        with pytest.raises(ProtocolError, match="of worker 0 arrived on the connection of worker 1"):
+        with pytest.raises(ProtocolError, match="of worker 0 on the connection of worker 1"):
             check_sender(message, 1, 2)
 
 
 def test_an_error_of_the_protocol_fails_its_worker_and_may_pass() -> None:
-    failed = _failure(3, ProtocolError("received record 5, expected record 6"))
+    failed = _failure(3, ProtocolError("expected record 6, got record 5"))
     assert (failed.worker, failed.code, failed.lost) == (3, EngineStopped.exit_code, True)
-    assert failed.message == "worker 3: received record 5, expected record 6"
+    assert failed.message == "worker 3: expected record 6, got record 5"
 
 
 @pytest.mark.parametrize(
@@ -356,7 +358,7 @@ def test_schedules_that_are_cut_off_are_an_error_of_the_protocol() -> None:
     with pytest.raises(ProtocolError):
         Pieces(topology).check(b"\xff" * 50)
     gossip = Gossip([TaskId("counts", 1)], 0, 1)
-    with pytest.raises(ProtocolError, match="end in the middle of an entry of 50"):
+    with pytest.raises(ProtocolError, match="end within an entry of 50"):
         gossip.hear((0).to_bytes(2, "little") + (1).to_bytes(4, "little") + (50).to_bytes(4, "little") + bytes(8))
 
 

@@ -122,5 +122,5 @@ def test_what_cannot_be_read_is_told_before_a_run(
 
 def test_a_variable_that_is_not_set_is_named(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("USERS_DATABASE")
-    with pytest.raises(UsageError, match="operator users: the environment variable USERS_DATABASE is not set here"):
+    with pytest.raises(UsageError, match="operator users: the environment variable USERS_DATABASE is not set"):
         table_of(table="people.users")

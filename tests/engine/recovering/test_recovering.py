@@ -65,7 +65,7 @@ def test_every_task_is_on_one_worker(job: str, workers: int) -> None:
 
 
 def test_a_worker_that_is_not_there_has_no_tasks() -> None:
-    with pytest.raises(ValueError, match=r"invalid worker numbers \[2\]: the 2 workers are numbered from 0"):
+    with pytest.raises(ValueError, match=r"invalid worker numbers \[2\]: expected numbers from 0 to 1"):
         subtasks_of(word_count(), [2], 2)
 
 

@@ -203,7 +203,7 @@ def test_what_cannot_be_read_is_told_with_file_record_and_what_to_do(tmp_path: P
     op = operator("rows", Kind.SOURCE, 1, connector={"type": "jsonl", "path": "a.jsonl", "schema": {"n": "int64"}})
     with pytest.raises(JobFailed, match=r"rows/0: a\.jsonl, record 2: '\{\"n\": 2' .*JSON parse error") as failed:
         make_source(op, 0, str(tmp_path), None, None).read()
-    assert "fix that line, or skip such lines with on_error: skip" in (failed.value.hint or "")
+    assert "fix that line; or skip such lines with `on_error: skip`" in (failed.value.hint or "")
     for kind in ("parquet", "arrow"):
         (tmp_path / f"b.{kind}").write_bytes(b"half")
         with pytest.raises(UsageError, match=rf"b\.{kind} cannot be read as {kind}"):
@@ -234,7 +234,7 @@ def test_a_file_with_wider_types_is_cast_where_it_fits(tmp_path: Path) -> None:
     source = make_source(of_kind("parquet"), 0, str(tmp_path), None, None)
     batches = [source.read(), source.read()]
     assert [batch and batch.to_pylist() for batch in batches] == [[{"n": 1}], [{"n": 2}]]
-    with pytest.raises(JobFailed, match=r"'n' of .*2\.parquet is of type int64, in the first file it is int32"):
+    with pytest.raises(JobFailed, match=r"'n' of .*2\.parquet is of type int64, but of type int32 in the first file"):
         source.read()
 
 
@@ -247,14 +247,14 @@ def test_columns_that_a_store_has_kept_and_that_are_none_are_damage(folder: Path
 
 def test_a_position_behind_the_end_of_a_file_is_told(folder: Path) -> None:
     source = make_source(of_kind("parquet"), 0, str(folder), [Position("0.parquet", 8, 8)], None)
-    with pytest.raises(JobFailed, match=r"0\.parquet has 7 rows, 8 were read before"):
+    with pytest.raises(JobFailed, match=r"0\.parquet has 7 rows, but 8 rows were already read"):
         source.read()
 
 
 def test_a_csv_whose_lines_end_in_a_carriage_return_alone_is_refused_and_not_taken_for_a_header(tmp_path: Path) -> None:
     (tmp_path / "0.csv").write_bytes(b"n,name\r1,a\r2,b\r")
     source = make_source(of_kind("csv"), 0, str(tmp_path), None, None)
-    with pytest.raises(JobFailed, match=r"0\.csv: its lines end in a carriage return alone"):
+    with pytest.raises(JobFailed, match=r"0\.csv: its lines end with a carriage return without a line feed"):
         rows(everything(source))
 
 

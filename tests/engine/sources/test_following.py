@@ -168,7 +168,7 @@ def test_a_file_of_rows_that_is_replaced_is_refused(folder: Path) -> None:
     os.replace(folder / "new", path)
     with pytest.raises(JobFailed, match="was replaced since it was read"):
         drain(source)
-    with pytest.raises(JobFailed, match="another file than that of which 3 rows were read"):
+    with pytest.raises(JobFailed, match="was replaced after 3 rows were read"):
         drain(follow(folder, "parquet", positions=source.positions))
 
 

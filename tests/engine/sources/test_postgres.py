@@ -283,7 +283,7 @@ def test_a_schema_chooses_columns_and_their_types(url: str) -> None:
     execute(url, f"alter table {TABLE} add n numeric", f"insert into {TABLE} (n) values (12345678901234567890.123)")
     assert all_of(read(schema={"n": "string"})) == [{"n": "12345678901234567890.123"}]
     assert all_of(read(columns=["name", "id"])) == [{"name": None, "id": 1}]
-    with pytest.raises(JobFailed, match="is not of the type that its column has here"):
+    with pytest.raises(JobFailed, match="does not match the type of its column in the source"):
         all_of(read(schema={"n": "int"}))
     with pytest.raises(UsageError, match="has no column 'm'"):
         read(schema={"m": "int"})

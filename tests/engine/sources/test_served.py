@@ -177,9 +177,9 @@ def test_a_store_does_not_choose_which_server_is_asked(tmp_path: Path) -> None:
     for path in ("*.text", "s3://own/in/*.text"):
         op = of_kind("text", path=path)
         for split in ("s3://other/in/1.text", "s3://own/in/deeper/1.text", "az://own/in/1.text"):
-            with pytest.raises(UnsafePath, match="does not match it"):
+            with pytest.raises(UnsafePath, match="does not match the file"):
                 make_source(op, 0, str(tmp_path), [Position(split, 2, 1)], None)
-    with pytest.raises(UnsafePath, match="does not match it"):
+    with pytest.raises(UnsafePath, match="does not match the file"):
         make_source(of_kind("text", path="s3://own/in/*.text"), 0, str(tmp_path), [Position("1.text", 2, 1)], None)
 
 

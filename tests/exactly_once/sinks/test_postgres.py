@@ -218,7 +218,7 @@ def test_a_password_is_in_no_message(lines: Lines, monkeypatch: pytest.MonkeyPat
         lines.run()
     assert "secret" not in f"{refused.value} {refused.value.hint} {refused.value.__cause__}"
     monkeypatch.delenv("LINES_DATABASE")
-    with pytest.raises(UsageError, match="LINES_DATABASE is not set here"):
+    with pytest.raises(UsageError, match="LINES_DATABASE is not set"):
         lines.run()
 
 
@@ -287,7 +287,7 @@ def test_a_database_out_of_reach_is_said_to_be_unchecked(lines: Lines, monkeypat
     report = lines.validated()
     assert [list(row.unchecked) for row in report.epochs if row.verdict == "complete"][-1] == ["sink-part-missing"]
     assert plan_removal(lines.store(), 100, min_age=0, targets=lines.targets()).sinks_unknown == (
-        "sink out: the environment variable LINES_DATABASE is not set here"
+        "sink out: the environment variable LINES_DATABASE is not set"
     )
 
 

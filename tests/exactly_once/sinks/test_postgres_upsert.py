@@ -213,7 +213,7 @@ def test_a_table_without_the_key_is_refused_before_the_run(lines: Lines, postgre
 
 def test_rows_that_a_table_does_not_take_wait_until_it_does(lines: Lines, postgres_server: Postgres) -> None:
     execute(postgres_server.url, f"alter table {TABLE} add constraint short check (length(line) < 9)")
-    with pytest.raises(JobFailed, match=f'{TABLE} does not take the rows: .* constraint "short"'):
+    with pytest.raises(JobFailed, match=f'{TABLE} rejected the rows: .* constraint "short"'):
         lines.run()
     execute(postgres_server.url, f"alter table {TABLE} drop constraint short")
     lines.go_on()

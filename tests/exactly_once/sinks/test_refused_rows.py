@@ -42,10 +42,10 @@ def write_long_line(folder: Path) -> None:
 
 
 def check_refused_and_resumed(lines: Lines, repair: Callable[[], None]) -> None:
-    with pytest.raises(JobFailed, match="does not take the rows: "):
+    with pytest.raises(JobFailed, match="rejected the rows: "):
         lines.run()
     complete = lines.complete()
-    with pytest.raises(JobFailed, match="does not take the rows: "):
+    with pytest.raises(JobFailed, match="rejected the rows: "):
         lines.go_on()
     assert lines.complete() >= complete
     assert [sink.verdict for sink in lines.validated().sinks] == [SinkVerdict.EXACT]
@@ -83,9 +83,9 @@ def test_a_postgres_table_with_a_rule(
         execute(url, f"drop trigger note on {table}")
     execute(url, f"alter table {table} {add}")
     lines = Lines(tmp_path, gate, table, "upsert")
-    with pytest.raises(JobFailed, match=f"{table} does not take the rows: "):
+    with pytest.raises(JobFailed, match=f"{table} rejected the rows: "):
         lines.run()
-    with pytest.raises(JobFailed, match=f"{table} does not take the rows: "):
+    with pytest.raises(JobFailed, match=f"{table} rejected the rows: "):
         lines.go_on()
     assert [sink.verdict for sink in lines.validated().sinks] == [SinkVerdict.EXACT]
     execute(url, f"alter table {table} {drop}")
@@ -174,7 +174,7 @@ def test_a_delta_table_refuses_values_that_a_column_cannot_hold(
     deltalake.DeltaTable.create(str(tmp_path), pa.schema([field]))
     sink = DeltaSink("out", str(tmp_path), "job")
     sink.try_rows(parquet(n=pa.array(taken, pa.int64())))
-    with pytest.raises(JobFailed, match="does not take the rows"):
+    with pytest.raises(JobFailed, match="rejected the rows"):
         sink.try_rows(parquet(n=pa.array(refused, pa.string() if refused == ["two"] else pa.int64())))
     assert deltalake.DeltaTable(str(tmp_path)).version() == 0
 
@@ -216,10 +216,10 @@ def test_a_postgres_table_refuses_rows_by_its_other_tables_and_indexes(
     sink = UpsertedTable(Table.of(Operator("out", Kind.SINK, 1, 8, connector=connector)), ["id"], "job")
     sink.try_rows(io.BytesIO(b"id,s\n1,a\n"))
     refused = b"id,s\n2,b\n" if "foreign" in statement else b"id,s\n2,a\n"
-    with pytest.raises(JobFailed, match="does not take the rows"):
+    with pytest.raises(JobFailed, match="rejected the rows"):
         sink.try_rows(io.BytesIO(refused))
     for text in (b'id,s\n2,"\x00"\n', b"id,s\nx,a\n", b"id,s\n99999999999,a\n"):
-        with pytest.raises(JobFailed, match="does not take the rows"):
+        with pytest.raises(JobFailed, match="rejected the rows"):
             sink.try_rows(io.BytesIO(text))
     assert rows(postgres_server.url, f"select * from {table}") == [(1, "a")]
 
@@ -230,7 +230,7 @@ def test_rows_pass_untried_while_the_target_cannot_be_reached_and_are_tried_agai
 
     class Target:
         def try_rows(self, rows: Any) -> None:
-            raise JobFailed("does not take the rows")
+            raise JobFailed("rejected the rows")
 
     def opened() -> Any:
         times.append(now)

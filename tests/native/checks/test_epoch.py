@@ -159,12 +159,12 @@ def test_a_log_whose_file_has_other_rows_than_records_is_a_finding(whole: EpochE
 @pytest.mark.parametrize(
     ("steps", "message"),
     [
-        ("r3 z4 c4", "its schedule: 'z4' is not a step"),
-        ("r3 b4", "its schedule: the last step is not the copy of state for epoch 4"),
-        ("r3 c4 r1", "its schedule: the last step is not the copy of state for epoch 4"),
-        ("r3 c2", "its schedule: the last step is not the copy of state for epoch 4"),
-        ("", "its schedule: the last step is not the copy of state for epoch 4"),
-        ("r900:3 c4", "its schedule: a step refers to input 900, but the inputs are 0 to "),
+        ("r3 z4 c4", "its determinant log: 'z4' is not a step"),
+        ("r3 b4", "its determinant log: the last determinant is not the state snapshot of epoch 4"),
+        ("r3 c4 r1", "its determinant log: the last determinant is not the state snapshot of epoch 4"),
+        ("r3 c2", "its determinant log: the last determinant is not the state snapshot of epoch 4"),
+        ("", "its determinant log: the last determinant is not the state snapshot of epoch 4"),
+        ("r900:3 c4", "its determinant log: a determinant refers to input 900, but the inputs are 0 to "),
     ],
 )
 def test_a_schedule_is_of_its_task_and_up_to_its_copy(whole: EpochEvidence, steps: str, message: str) -> None:

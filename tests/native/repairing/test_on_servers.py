@@ -100,7 +100,7 @@ def test_who_is_overtaken_while_it_repairs_completes_and_shows_nothing(
         return plain(storage, *arguments, **options)
 
     monkeypatch.setattr(module, "complete_anew", overtaken)
-    with pytest.raises(StoreInUse, match="another process is at work"):
+    with pytest.raises(StoreInUse, match="another process is writing to this store"):
         repaired(folder, bucket)
     assert NativeStore(bucket).outcome_kind(epoch) is FenceFacts
     assert shown(folder) == before
@@ -125,7 +125,7 @@ def test_a_repair_that_was_broken_off_in_a_directory_is_finished_in_one(
         with pytest.raises(BrokenOff):
             repaired(folder, opened(folder).storage)
     upload(folder / "store", bucket)
-    with pytest.raises(NoRecovery, match="its number has an outcome already"):
+    with pytest.raises(NoRecovery, match="the epoch already has an outcome"):
         repaired(folder, bucket, epoch)
     bring_back(bucket, folder / "store")
     assert repaired(folder, opened(folder).storage, epoch)["epoch"] == epoch

@@ -209,6 +209,6 @@ def test_a_staged_part_that_is_gone_is_made_again_when_its_task_is_distrusted(tm
     epoch = killed(folder, "counting", "counts/0")
     raw = part_of(folder, epoch, "raw/1")
     (folder / "raw" / ".staged" / raw.attempt_id / raw.sink[0].name).unlink()
-    refused(folder, "raw/1 had staged", epoch)
+    refused(folder, "that raw/1 staged", epoch)
     repaired(folder, epoch, distrust=("raw/1",))
     assert_goes_on_exactly(folder, epoch)

@@ -105,7 +105,8 @@ class Deliveries:
         if undone is not None and not self._permissions.take_ownership:
             raise UsageError(
                 f"sink {target.operator}: {undone}",
-                hint="restore the missing data; or resume without it, with --take-ownership: rows that still have a "
+                hint="restore the missing data; or resume without this data, with --take-ownership: rows that still "
+                "have a "
                 "commit marker are not written again",
             )
         line = tuple(stretches(promises.lives, parent)) if parent else ()
@@ -129,10 +130,10 @@ class Deliveries:
             lost = missing(delivery)
             if lost is not None and not self._permissions.accept_missing:
                 raise Damaged(
-                    f"{lost.rows} rows are missing: sink {target.operator} has staged them there for epoch "
+                    f"{lost.rows} rows are missing: sink {target.operator} staged them in this file for epoch "
                     f"{delivery.epoch.number}, and {target.title} does not contain them",
                     path=f"{delivery.storage.root}/{lost.staged}",
-                    hint="roll back past its epoch with --from-epoch; or resume without the rows with "
+                    hint="roll back to an epoch before these rows with --from-epoch; or resume without the rows with "
                     "--accept-missing-parts",
                 )
         paths = frozenset(part.file.staged or "" for delivery in named for part in delivery.parts)

@@ -80,7 +80,7 @@ class TablePlace:
             variable = f"PYICEBERG_CATALOG__{name.upper()}__URI"
             raise UsageError(
                 f"sink {self.operator}: catalog {name!r} cannot be used: {shown(error)}",
-                hint=f"configure it: {variable} in the environment, or ~/.pyiceberg.yaml",
+                hint=f"set {variable} in the environment, or configure the catalog in ~/.pyiceberg.yaml",
             ) from None
         except Exception as error:  # its client raises whatever comes of it
             raise Unanswered(

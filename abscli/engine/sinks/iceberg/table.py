@@ -200,8 +200,8 @@ class IcebergTable:
         except ValueError as error:
             raise EngineStopped(
                 f"sink {self.operator}: the property {self._property} of {self.title} cannot be read: {error}",
-                hint="set it to its value in the previous table metadata; or unset it, to use the summaries of the "
-                "snapshots",
+                hint="set the property to its value in the previous table metadata; or unset the property, to use "
+                "the snapshot summaries",
             ) from None
 
     def _marks(self, table: Table) -> Marks:
@@ -242,7 +242,8 @@ class IcebergTable:
         if self._uuid is not None and (undone := self._undone(table, self._uuid)) is not None:
             raise EngineStopped(
                 f"sink {self.operator}: {undone}, while the job ran",
-                hint="run `abs run --resume`: its error lists the options; staged rows are kept in the store",
+                hint="run `abs run --resume`; its error message lists the possible actions; staged rows are kept in "
+                "the store",
             )
         if table is None:
             self._create(parts)
@@ -337,8 +338,8 @@ class IcebergTable:
 
     def _unfit(self, message: str) -> JobFailed:
         return JobFailed(
-            f"sink {self.operator}: {self.title} does not take the rows: {message}",
-            hint="revert the change in the table, and resume; or change the job so that it emits other rows, and "
+            f"sink {self.operator}: {self.title} rejected the rows: {message}",
+            hint="revert the change to the table, and resume; or change the job so that its rows fit the table, and "
             "resume with --from-epoch from an epoch before these rows",
         )
 

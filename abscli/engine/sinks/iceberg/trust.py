@@ -38,10 +38,10 @@ def check_uri(operator: str, catalog: str, uri: str | None, configured: Mapping[
     known = configured.get("uri")
     if uri is None or not configured or (isinstance(known, str) and known.rstrip("/") == uri.rstrip("/")):
         return
-    there = "have no URI for it" if known is None else f"set it to {redact(str(known))}"
+    there = "have no URI for this catalog" if known is None else f"set it to {redact(str(known))}"
     raise UsageError(
         f"sink {operator}: the job file sets the URI of catalog {catalog!r} to {redact(uri)}, but your pyiceberg "
-        f"settings {there}: your credentials are for those settings",
+        f"settings, to which your credentials belong, {there}",
         hint=f"remove `uri` from the job file, or set PYICEBERG_CATALOG__{catalog.upper()}__URI to the same URI",
     )
 
@@ -81,6 +81,6 @@ def _refused(operator: str, who: str, names: list[str]) -> UsageError:
     return UsageError(
         f"sink {operator}: {who} the propert{'ies' if len(names) > 1 else 'y'} {', '.join(names)}, which can select "
         "code, a host or credentials",
-        hint="remove it there; such settings belong in your own pyiceberg settings (~/.pyiceberg.yaml or "
-        "PYICEBERG_CATALOG__NAME__... in the environment)",
+        hint="set such properties only in your own pyiceberg settings (~/.pyiceberg.yaml or "
+        "PYICEBERG_CATALOG__NAME__... in the environment), and remove them elsewhere",
     )

@@ -90,7 +90,7 @@ class KafkaTopic:
         if self._topic not in self._topics():
             raise UsageError(
                 f"sink {self.operator}: {Topic.of(self._operator).brokers} has no topic {self._topic!r}",
-                hint="create it, with as many partitions as its consumers need",
+                hint="create the topic, with as many partitions as its consumers need",
             )
 
     def _topics(self) -> Collection[str]:
@@ -172,8 +172,8 @@ class KafkaTopic:
                 raise EngineStopped(
                     f"sink {self.operator}: topic {topic} {problem}, while the job ran: committed records are "
                     "lost",
-                    hint="if a broker was replaced by an older copy, restore the newer one; `abs run --resume` then "
-                    "compares the markers of the topic with the store",
+                    hint="if a broker was replaced by an older copy, restore the newer copy; `abs run --resume` then "
+                    "compares the commit markers of the topic with the store",
                 )
 
     def _note_topics(self) -> None:
@@ -250,9 +250,9 @@ class KafkaTopic:
         row: dict[str, Any] = msgspec.json.decode(line)
         if self._key not in row:
             raise JobFailed(
-                f"sink {self.operator}: no column {self._key!r} for the key among its rows, which have "
+                f"sink {self.operator}: its rows have no key column {self._key!r}; they have the columns "
                 f"{', '.join(row)}",
-                hint="give the sink the name of a column that its rows have",
+                hint="set `key` of the sink to one of these columns",
             )
         value = row[self._key]
         if value is None:
@@ -262,6 +262,6 @@ class KafkaTopic:
     def _crowded(self) -> EngineStopped:
         return EngineStopped(
             f"sink {self.operator}: no transaction could be committed to {self.title} in {TRIES} tries",
-            hint="does another job of this name write to the topic? staged rows are kept; `abs run --resume` "
-            "delivers them",
+            hint="check whether another job with the same name writes to the topic; staged rows are kept; "
+            "`abs run --resume` delivers them",
         )

@@ -142,14 +142,15 @@ class Transactions:
 
     def _away(self, error: Any) -> EngineStopped:
         return EngineStopped(
-            f"sink {self._operator.id}: {Topic.of(self._operator).brokers} gives no transaction: {error.str()}",
+            f"sink {self._operator.id}: {Topic.of(self._operator).brokers} cannot start a transaction: {error.str()}",
             hint="start the broker again, or allow the job's user to write in transactions; staged rows are kept",
         )
 
     def _not_taken(self, error: Any) -> JobFailed:
         return JobFailed(
-            f"sink {self._operator.id}: topic {Topic.of(self._operator).name!r} does not take the rows: {error.str()}",
-            hint="change the topic, or the client's settings (config); staged rows are written when the job resumes",
+            f"sink {self._operator.id}: topic {Topic.of(self._operator).name!r} rejected the rows: {error.str()}",
+            hint="change the settings of the topic or of the client (`config`); staged rows are written when the job "
+            "resumes",
         )
 
 
@@ -182,7 +183,8 @@ def read_to_end(
             elif time.monotonic() > deadline:
                 reason = message.error().str() if message is not None else "no answer"
                 raise EngineStopped(
-                    f"sink {operator.id}: {Topic.of(operator).brokers} does not show topic {topic!r}: {reason}",
+                    f"sink {operator.id}: {Topic.of(operator).brokers} does not return records of topic {topic!r}: "
+                    f"{reason}",
                     hint="start the broker again, or allow the job's user to read the topic; staged rows are kept",
                 )
     finally:

@@ -38,7 +38,7 @@ class Holding:
                 time.sleep(0.05)
             if not is_ours:
                 raise StoreInUse(
-                    f"sink {self.table.operator} is in use: a job {self._job} writes {self.table.title}",
+                    f"sink {self.table.operator} is in use: another job named {self._job} writes to {self.table.title}",
                     path=self.table.title, hint="wait for that job, or stop it with SIGTERM",
                 )  # fmt: skip
             yield
@@ -69,8 +69,8 @@ class Holding:
                 return self._connection
         if not self.table.ask(lambda _: self._lock()):
             raise EngineStopped(
-                f"sink {self.table.operator}: {self.table.title} was taken over by another job {self._job}",
-                hint="resume with that job; rows that this job has staged are kept",
+                f"sink {self.table.operator}: {self.table.title} was taken over by another job named {self._job}",
+                hint="resume that job; rows that this job has staged are kept",
             )
         assert self._connection is not None
         return self._connection

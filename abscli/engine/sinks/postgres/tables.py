@@ -112,13 +112,13 @@ class Tables:
         except psycopg.errors.UndefinedTable:
             raise UsageError(
                 f"sink {table.operator}: there is no table {table.title}",
-                hint="create it, with a column for each column of the rows, by name",
+                hint="create the table, with a column of the same name for each column of the rows",
             ) from None
         if connection.execute("show max_prepared_transactions").fetchone() == ("0",):
             raise UsageError(
                 f"sink {table.operator}: the database does not allow prepared transactions: "
                 "max_prepared_transactions is 0",
-                hint="set it to at least twice the sink's parallelism, and start the server again",
+                hint="set max_prepared_transactions to at least twice the sink's parallelism, and restart PostgreSQL",
             )
         due = {gid: file for gid, file in _due(promises, parent, origin).items() if file.directory == table.place}
         named = frozenset(file.prepared for parts in promises.parts.values() for by_id in parts.values()
@@ -270,6 +270,6 @@ def _transaction_missing(table: Table, file: SinkFile, gid: str) -> Damaged:
     return Damaged(
         f"{file.rows} rows are missing: the transaction {gid} is neither prepared nor committed",
         path=table.title,
-        hint="it was rolled back externally: roll back past its epoch with --from-epoch; or resume without the rows "
-        "with --accept-missing-parts",
+        hint="roll back to an epoch before this transaction, which was rolled back externally, with --from-epoch; or "
+        "resume without its rows with --accept-missing-parts",
     )

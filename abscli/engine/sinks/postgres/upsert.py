@@ -69,17 +69,17 @@ class UpsertedTable:
         except errors.UndefinedTable:
             raise UsageError(
                 f"sink {self.operator}: there is no table {self.title}",
-                hint="create it, with a column for each column of the rows, by name, and a primary key",
+                hint="create the table, with a column of the same name for each column of the rows, and a primary key",
             ) from None
         except errors.UndefinedColumn as error:
             raise UsageError(
                 f"sink {self.operator}: {self.title} does not have all columns of the key: {', '.join(self._key)}",
-                hint=f"name columns of the table in `key`: {_line(error)}",
+                hint=f"set `key` to columns of the table: {_line(error)}",
             ) from None
         except errors.InvalidColumnReference:
             raise UsageError(
                 f"sink {self.operator}: {self.title} has no primary key or unique index on {', '.join(self._key)}",
-                hint=f"create unique index on {self.title} ({', '.join(self._key)})",
+                hint=f"run `create unique index on {self.title} ({', '.join(self._key)})`",
             ) from None
 
     def shown(self) -> list[EpochId]:
@@ -132,7 +132,7 @@ class UpsertedTable:
         except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
             raise EngineStopped(
                 f"sink {self.operator}: rows of epoch {epoch} wait for rows of {self.title} that another transaction "
-                "has locked", hint="end that transaction; the rows are staged, and written when the job resumes",
+                "has locked", hint="end the other transaction; the rows are staged, and written when the job resumes",
             ) from None  # fmt: skip
         except psycopg.Error as error:
             raise rows_refused_late(self.operator, self.title, epoch, _line(error)) from None

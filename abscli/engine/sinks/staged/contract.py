@@ -90,8 +90,9 @@ class Delivery:
                 at += len(piece)
             if sha256.hexdigest() != part.file.sha256:
                 raise Damaged(
-                    f"rows of a sink have SHA-256 {sha256.hexdigest()[:12]}…, {part.file.sha256[:12]}… was staged",
-                    path=f"{self.storage.root}/{path}", hint="roll back past their epoch with --from-epoch",
+                    f"staged rows: expected SHA-256 {part.file.sha256[:12]}…, got {sha256.hexdigest()[:12]}…",
+                    path=f"{self.storage.root}/{path}", hint="roll back to an epoch before these rows with "
+                    "--from-epoch",
                 )  # fmt: skip
             file.seek(0)
         except BaseException:

@@ -205,7 +205,7 @@ class DeltaSink:
         if (problem := self._rolled_back(since)) is not None:
             raise EngineStopped(
                 f"sink {self.operator}: {problem} while the job ran: committed rows are missing",
-                hint="restore the version that has them; or resume without them, with "
+                hint="restore the table version that contains these rows; or resume without the rows, with "
                 "`abs run --resume --take-ownership`",
             )
 

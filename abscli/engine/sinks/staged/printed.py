@@ -90,7 +90,7 @@ class Printed:
         except OSError as error:
             raise EngineStopped(
                 f"sink {self.operator}: rows of epoch {epoch} cannot be written to stdout: {error.strerror or error}",
-                hint="they are staged in the store; the job prints the epoch again when it resumes",
+                hint="resume the job to print the rows of this epoch again; the store still contains them",
             ) from None
 
     def _lines(self, part: StagedPart, file: IO[bytes]) -> Iterator[list[bytes]]:

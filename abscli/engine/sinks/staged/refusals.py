@@ -9,25 +9,25 @@ def taken_over(operator: str, title: str) -> Overtaken:
     """Another attempt has the target now."""
     return Overtaken(
         f"sink {operator}: {title} was taken over by another attempt",
-        hint="resume with that store; rows that this store has staged are kept",
+        hint="resume with the store of that attempt; rows that this store has staged are kept",
     )
 
 
 def rows_refused(operator: str, title: str, reason: str) -> JobFailed:
     """Return the error for rows that a target refused before a manifest named them."""
     return JobFailed(
-        f"sink {operator}: {title} does not take the rows: {reason}",
-        hint="these rows are not part of any epoch: change the target, or change the job so that it emits other rows, "
-        "and resume",
+        f"sink {operator}: {title} rejected the rows: {reason}",
+        hint="change the target or the job so that the rows fit, and resume; no epoch contains these rows "
+        "yet",
     )
 
 
 def rows_refused_late(operator: str, title: str, epoch: int, reason: str) -> JobFailed:
     """Return the error for rows that a target refused when they were delivered, as after a change to it."""
     return JobFailed(
-        f"sink {operator}: {title} does not take the rows of epoch {epoch}: {reason}",
-        hint="revert the change in the target, and resume; or change the job so that it emits other rows, and resume "
-        f"with `--from-epoch` before epoch {epoch}",
+        f"sink {operator}: {title} rejected the rows of epoch {epoch}: {reason}",
+        hint="revert the change to the target, and resume; or change the job so that its rows fit, and resume from an "
+        f"epoch before epoch {epoch} with `--from-epoch`",
     )
 
 
@@ -39,8 +39,8 @@ def foreign_commits(operator: str, title: str, newest: int) -> UsageError:
     return UsageError(
         f"sink {operator}: {title} has committed rows up to epoch {newest} that are not part of the history being "
         "resumed; they cannot be rolled back",
-        hint="resume from the newest epoch, in the store that committed them; or delete these rows, and resume with "
-        "--take-ownership, which leaves the target as it is",
+        hint="resume from the newest epoch of the store that committed these rows; or delete the rows, and resume with "
+        "--take-ownership, which does not change the target",
     )
 
 

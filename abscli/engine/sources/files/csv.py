@@ -103,13 +103,13 @@ class CsvSource(FromLines):
         names, more = _names(head, self._form)
         if more:  # Arrow ends a line there, and all of it would be the first one
             raise JobFailed(
-                f"task {self._files.task}: {split}: its lines end in a carriage return alone",
-                hint="lines must end with a line feed, optionally preceded by a carriage return",
+                f"task {self._files.task}: {split}: its lines end with a carriage return without a line feed",
+                hint="convert the file: lines must end with a line feed, optionally preceded by a carriage return",
             )
         missing = [name for name in self._schema.names if name not in names]
         if missing:
             raise JobFailed(
-                f"task {self._files.task}: {split} has no column {missing[0]!r}; its first line names "
+                f"task {self._files.task}: {split} has no column {missing[0]!r}; its first line contains "
                 f"{', '.join(names)}",
                 hint="all files of a source must have the same columns; if the files have no header line, set "
                 "header: false",
@@ -159,14 +159,14 @@ def infer_csv(path: str, form: CsvForm, wanted: list[str] | None, where: str) ->
     """The columns of a file, with types that its first records fit. wanted: which of them; UsageError."""
     if not form.header:
         hint = "add schema: {column: type, ...}, a column for each field"
-        raise UsageError(f"{where}: header: false needs a schema", hint=hint)
+        raise UsageError(f"{where}: `header: false` needs a schema", hint=hint)
     try:
         with open_file(path, _HEAD + 1) as file:
             head = file.read(_HEAD)
             end = CsvRecords(form.delimiter).last_end(head)
             schema = form.read(head[:end] if end and file.read(1) else head, None, None).schema
     except (pa.ArrowInvalid, OSError) as error:
-        raise UsageError(f"{path}: cannot infer its columns: {str(error).splitlines()[0]}") from None
+        raise UsageError(f"{path}: cannot infer the columns: {str(error).splitlines()[0]}") from None
     schema = pa.schema([f if str(f.type) in TYPES else pa.field(f.name, pa.string()) for f in schema])
     # A column that is empty so far may have anything.
     schema = pa.schema([pa.field(f.name, pa.string()) if pa.types.is_null(f.type) else f for f in schema])

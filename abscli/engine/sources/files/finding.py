@@ -24,9 +24,9 @@ def find_splits(operator: Operator, directory: str) -> list[str]:
     pattern = operator.connector["path"]
     splits = matching(operator, directory)
     if not splits:
-        hint = "is there anything under that name?" if is_uri(pattern) else f"looked in {directory}"
+        hint = "check that objects with this prefix exist" if is_uri(pattern) else f"looked in {directory}"
         if not is_uri(pattern) and os.path.isdir(os.path.join(directory, pattern)):
-            hint += f"; it is a directory there: name its files, such as {os.path.join(pattern, '*')}"
+            hint += f"; {pattern} is a directory: specify its files, such as {os.path.join(pattern, '*')}"
         raise UsageError(f"operator {operator.id}: no file matches {pattern!r}", hint=hint)
     return splits
 
@@ -42,8 +42,9 @@ def refuse_strangers(operator: Operator, directory: str, positions: Iterable[Pos
         # A file that is gone is told when it is opened; servers that a store names are asked nothing.
         if split not in own and (is_uri(path) or os.path.lexists(path)):
             raise UnsafePath(
-                f"the epoch has a position in it, but the path of source {operator.id} in the job file, {pattern!r}, "
-                "does not match it",
+                f"the epoch has a read position in this file, but the path of source {operator.id} in the job file, "
+                f"{pattern!r}, does not match the file",
                 path=path,
-                hint="set the source's path to its previous value; if it has not changed, do not trust this store",
+                hint="if the path of the source was changed, change it back; otherwise do not use this store: it may "
+                "have been tampered with",
             )

@@ -191,7 +191,7 @@ class ServedFile(Slices):
         with _errors_of_files(self._path):
             data, version = self._storage.read_version(self._key, self._at, length)
         if version != self._version or len(data) != length:
-            raise OSError(errno.ESTALE, "it was replaced while it was being read", self._path)
+            raise OSError(errno.ESTALE, "the file was replaced while it was being read", self._path)
         self._first, self._buffer = self._at, data
 
 

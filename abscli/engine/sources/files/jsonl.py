@@ -48,8 +48,8 @@ class JsonLinesSource(FromLines):
             raise JobFailed(
                 f"task {self._task}: {split}, record {self._files.splits.records(split) + 1 + line}: {bad[:200]!r} "
                 f"does not fit the schema: {str(error).splitlines()[0]}",
-                hint="fix that line, or skip such lines with on_error: skip (to declare another type for the column in "
-                "schema, run the job on a new store: the types in an epoch cannot change)",
+                hint="fix that line; or skip such lines with `on_error: skip`; or declare another type in `schema`, "
+                "and run the job on a new store, because the types in an epoch cannot change",
             ) from None
         self._files.advance(split, data, table.num_rows)
         columns = [table.column(f.name).combine_chunks().cast(f.type) for f in self._schema]
@@ -113,5 +113,5 @@ def infer_schema(path: str) -> pa.Schema:
     try:
         schema = pj.read_json(arrow_file(path)).schema
     except (pa.ArrowInvalid, OSError) as error:
-        raise UsageError(f"{path}: cannot infer its columns: {str(error).splitlines()[0]}") from None
+        raise UsageError(f"{path}: cannot infer the columns: {str(error).splitlines()[0]}") from None
     return pa.schema([f if str(f.type) in TYPES else pa.field(f.name, pa.string()) for f in schema])

@@ -112,8 +112,8 @@ class LineFiles:
                 self._status = status_of_open(file)
                 if self._status.size < offset:
                     raise JobFailed(
-                        f"task {self.task}: {path} has {self._status.size} bytes, it was read up to {offset} before",
-                        hint="a source file must not shrink; restore it, or roll back with --from-epoch",
+                        f"task {self.task}: {path} has {self._status.size} bytes, but {offset} bytes were already read",
+                        hint="restore the file, or roll back with --from-epoch: a source file must not shrink",
                     )
                 self._prove(name, file, offset)
                 file.seek(offset)
@@ -125,7 +125,7 @@ class LineFiles:
                     if len(data) > MAX_LINE:
                         raise JobFailed(
                             f"task {self.task}: {path} has a line of more than {MAX_LINE} bytes, at byte {offset}",
-                            hint="check that it is a text file",
+                            hint="check that the file is a text file",
                         )
                 return b"" if self.splits.waits_for_lines else data
         except OSError as error:
@@ -155,7 +155,7 @@ class LineFiles:
             raise JobFailed(
                 f"task {self.task}: {self.path(name)} was replaced since it was read: the first {offset:,} bytes have "
                 "a different checksum",
-                hint="restore the old data; or read everything again, with --from-epoch 0 or on another store",
+                hint="restore the previous file; or read everything again, with --from-epoch 0 or on a new store",
             )
         self._proved[name] = mark
 

@@ -73,8 +73,8 @@ class RowFilesSource(FromSplits):
             end = file.rows if splits.ends is None else min(file.rows, splits.ends[name])
             if offset > file.rows:
                 raise JobFailed(
-                    f"task {self._task}: {self._path(name)} has {file.rows} rows, {offset} were read before",
-                    hint="a source file must not change; restore it, or roll back with --from-epoch",
+                    f"task {self._task}: {self._path(name)} has {file.rows} rows, but {offset} rows were already read",
+                    hint="restore the file, or roll back with --from-epoch: a source file must not change",
                 )
             if offset < end:
                 rows = self._read(name, file, offset, min(ROWS, end - offset, splits.rows or ROWS))
@@ -103,9 +103,9 @@ class RowFilesSource(FromSplits):
             return column.cast(field.type)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise JobFailed(
-                f"task {self._task}: column {field.name!r} of {self._path(name)} is of type {column.type}, in the "
-                f"first file it is {field.type}: {str(error).splitlines()[0]}",
-                hint="write all files of a source with the same types",
+                f"task {self._task}: column {field.name!r} of {self._path(name)} is of type {column.type}, but of "
+                f"type {field.type} in the first file: {str(error).splitlines()[0]}",
+                hint="write all files of a source with the same column types",
             ) from None
 
     def _opened(self, name: str) -> tuple[RowFile, str]:
@@ -125,7 +125,7 @@ class RowFilesSource(FromSplits):
             if missing:
                 raise JobFailed(
                     f"task {self._task}: {path} has no column {missing[0]!r}; it has {', '.join(file.schema.names)}",
-                    hint="all files of a source must have the same columns: select columns with columns: [...]",
+                    hint="select the columns that all files of the source have, with columns: [...]",
                 )
         return self._file[1:]
 
@@ -134,9 +134,9 @@ class RowFilesSource(FromSplits):
         one, other = Fingerprint.parse(before or ""), Fingerprint.parse(fingerprint)
         if one is not None and other is not None and one.crc != other.crc:
             raise JobFailed(
-                f"task {self._task}: {self._path(name)} is another file than that of which "
-                f"{self.splits.offset(name):,} rows were read: it has not the checksum that it had",
-                hint="restore the old data; or read everything again, with --from-epoch 0 or on another store",
+                f"task {self._task}: {self._path(name)} was replaced after {self.splits.offset(name):,} rows were "
+                "read: its checksum has changed",
+                hint="restore the previous file; or read everything again, with --from-epoch 0 or on a new store",
             )
 
     def _let_go(self) -> None:
@@ -148,7 +148,8 @@ class RowFilesSource(FromSplits):
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         return JobFailed(
             f"task {self._task}: cannot read {self._path(name)}: {reason}",
-            hint="it may be incomplete: write files under another name, and rename them when they are complete",
+            hint="check that the file is complete: write files under a temporary name, and rename them when they are "
+            "complete",
         )
 
     def _path(self, name: str) -> str:

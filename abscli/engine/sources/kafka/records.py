@@ -131,8 +131,8 @@ class Rows:
         wanted = "does not fit the schema" if self._is_json else "is not text"
         raise JobFailed(
             f"task {self._task}: {split}, offset {record.offset}: {shown[:200]!r} {wanted}: {reason}",
-            hint="skip such records with on_error: skip or a dead letter; or correct its "
-            "schema, and run on a new store",
+            hint="skip such records with `on_error: skip` or a dead letter; or correct the schema of the source, "
+            "and run on a new store",
         ) from None
 
 

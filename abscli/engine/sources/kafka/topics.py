@@ -17,7 +17,7 @@ from formats.kafka import Bounds, Place, lags, told
 from formats.native.facts import PartFacts
 from formats.view import Position
 
-ANEW = "read it from its beginning with --from-epoch 0, or on another store"
+ANEW = "read the topic from its beginning with --from-epoch 0, or on a new store"
 
 
 def beginning(
@@ -34,7 +34,7 @@ def beginning(
     if topic not in bounds or there is None:
         raise UsageError(
             f"operator {operator.id}: {Topic.of(operator).brokers} has no topic {topic!r}",
-            hint="create it, or give the source the name of an existing topic",
+            hint="create the topic, or set the topic of the source to an existing topic",
         )
     return tuple(_begins(operator, number, bounds[topic][number], there.id) for number in sorted(bounds[topic]))
 
@@ -96,7 +96,8 @@ def refuse_others(operator: Operator, positions: Iterable[Position]) -> None:
         if not number.isdecimal() or split_name(topic, int(number[:9])) != position.split:
             raise UsageError(
                 f"source {operator.id} reads topic {topic!r}, but the epoch has a position in {position.split!r}",
-                hint="restore the old topic of the source; to read another topic, add a source with another id",
+                hint="set the topic of the source to its previous name; to read another topic, add a source with "
+                "another id",
             )
 
 
@@ -105,7 +106,7 @@ def check_topic(who: str, topic: str, positions: Iterable[Position], there: Desc
     for position in positions:
         if there is None:
             raise JobFailed(
-                f"{who}: topic {topic!r} is missing: {position.split} would continue at {position.offset}",
+                f"{who}: topic {topic!r} is missing, but {position.split} has to resume at offset {position.offset}",
                 hint=f"create the topic, and {ANEW}",
             )
         if None not in (there.id, position.fingerprint) and there.id != position.fingerprint:
@@ -123,6 +124,6 @@ def check_bounds(who: str, topic: str, position: Position, bounds: Mapping[int, 
     if lag.gap is not None:
         raise JobFailed(
             f"{who}: {position.split} {told(lag)}",
-            hint=f"let the topic keep its records for longer than a job may be down; {ANEW}, which reads the "
+            hint=f"increase the retention of the topic beyond the downtime of the job; {ANEW}, to process the "
             f"remaining records",
         )

@@ -51,7 +51,8 @@ def rows_maker(columns: Mapping[str, object], seed: int, where: str) -> MakeRows
                 rows = f"rows {numbers[0]} to {numbers[-1]}"
                 raise JobFailed(
                     f"{where}: column {name!r} has no value in one of {rows}: {_first_line(error)}",
-                    hint="change its expression; it must give the same values for rows that were already generated",
+                    hint="change the expression of this column; for rows that were already generated its values must "
+                    "not change",
                 ) from None
         return pa.record_batch([values[name] for name in columns], schema=schema)
 
@@ -115,7 +116,7 @@ class _Evaluation:
 
 def _number(value: Any) -> Any:
     if not (pa.types.is_integer(value.type) or pa.types.is_floating(value.type)):
-        raise TypeError(f"a number is required, not {value.type}")
+        raise TypeError(f"expected a number, got {value.type}")
     return value
 
 

@@ -187,7 +187,8 @@ class TableReader:
             reason = (str(error).splitlines() or [""])[0]
             table = self._keyed.table
             raise JobFailed(
-                f"{table.owner}: a value of {table.title} is not of the type that its column has here: {reason}",
+                f"{table.owner}: a value of {table.title} does not match the type of its column in the source: "
+                f"{reason}",
                 hint="declare another type in the source's schema, such as string",
             ) from None
         width = len(self._schema)

@@ -96,8 +96,8 @@ class PostgresSource:
             raise UsageError(
                 f"source {operator.id}: the epoch has a position in table {self._position.split}, but the job file "
                 f"specifies {self._title}",
-                hint="restore the old table of the source; or start from the beginning, with --from-epoch 0 or on "
-                "another store",
+                hint="set the table of the source to its previous name; or start from the beginning, with "
+                "--from-epoch 0 or on a new store",
             )
         self._ended = self._position is None
         kinds, end = None, None
@@ -304,8 +304,8 @@ class PostgresSource:
         assert piece is not None
         if not piece.rows.num_rows:
             raise JobFailed(
-                f"task {self._task}: rows of {self._title} that were read before are missing: {count:,} after "
+                f"task {self._task}: rows of {self._title} that were already read are missing: {count:,} after "
                 f"{', '.join(self._keyed.key)} = {', '.join(after or ('nothing',))}",
-                hint="delete rows only after an epoch contains them; roll back with --from-epoch",
+                hint="roll back with --from-epoch; in future, delete rows only after an epoch contains them",
             )
         return piece

@@ -90,7 +90,7 @@ class KeyedTable:
         if not isinstance(error, psycopg.Error):
             return error
         return EngineStopped(
-            f"{self.table.owner}: the database of {self.table.title} gives no rows: {first_line(error)}",
+            f"{self.table.owner}: the database of {self.table.title} returned no rows: {first_line(error)}",
             hint="fix the reported error, and run the job again with --resume",
         )
 
@@ -131,19 +131,22 @@ def _look(keyed: KeyedTable, connection: Connection) -> Looked:
         pg_is_in_recovery() from pg_class where oid = to_regclass(%s)"""
     row: Any = connection.execute(query, (text,)).fetchone()
     if row is None:
-        raise UsageError(f"{table.owner}: there is no table {table.title}", hint="write table: schema.name, or name")
+        raise UsageError(
+            f"{table.owner}: there is no table {table.title}",
+            hint="set `table` to the name of a table, or to schema.name",
+        )
     oid, file, kind, has_children, in_recovery = row
     if kind not in ("r", "p") or (kind == "r" and has_children):
         what = _KINDS.get(kind, "a table that others inherit from")
         raise UsageError(
-            f"{table.owner}: {table.title} is {what}: transactions that still write to it cannot be observed",
+            f"{table.owner}: {table.title} is {what}: open transactions that write to it cannot be detected",
             hint="read a regular table without child tables, or a partitioned table",
         )
     if in_recovery:
         raise UsageError(
             f"{table.owner}: the database of {table.title} is a standby: transactions that are still in progress are "
             "not visible on it",
-            hint="read from the primary",
+            hint="connect to the primary",
         )
     columns = tuple(columns_of(connection, sql.SQL("select * from {} limit 0").format(keyed.name)))
     _check_key(keyed, connection, oid, text, columns)
@@ -161,18 +164,18 @@ def _check_key(
     for name in keyed.key:
         if name not in by_name:
             message = f"{table.owner}: {table.title} has no column {name!r}"
-            raise UsageError(message, hint=f"it has {', '.join(by_name)}")
+            raise UsageError(message, hint=f"available columns: {', '.join(by_name)}")
         if by_name[name].base not in KEY_TYPES:
             raise UsageError(
                 f"{table.owner}: column {name!r} of {title} is {by_name[name].kind}, which cannot be an increasing key",
-                hint=f"use one of {', '.join(KEY_TYPES)}",
+                hint=f"use a column of type {' or '.join(KEY_TYPES)}",
             )
     query = "select attname::text from pg_attribute where attrelid = %s and attname = any(%s) and not attnotnull"
     nullable: Any = connection.execute(query, (oid, list(keyed.key))).fetchone()
     if nullable is not None:
         raise UsageError(
             f"{table.owner}: column {nullable[0]!r} of {title} may be null, and a row without a key would not be read",
-            hint=f"alter table {table.title} alter column {nullable[0]} set not null",
+            hint=f"run `alter table {table.title} alter column {nullable[0]} set not null`",
         )
     if connection.execute(_UNIQUE, (oid, list(keyed.key))).fetchone() != (True,):
         raise UsageError(
@@ -185,7 +188,7 @@ def _check_key(
         raise UsageError(
             f"{table.owner}: sequence {sequence[0]} gives each session {sequence[1]} numbers at a time, so lower "
             "numbers can appear after higher ones",
-            hint=f"alter sequence {sequence[0]} cache 1, and reconnect the sessions that write",
+            hint=f"run `alter sequence {sequence[0]} cache 1`, and reconnect the sessions that write to the table",
         )
     if sequence is not None and sequence[2] < 0:
         raise UsageError(f"{table.owner}: {title} does not grow: sequence {sequence[0]} counts down")
@@ -220,9 +223,9 @@ def check_same(
     for name, kind in (kinds or {}).items():
         if now.get(name) != kind:
             raise JobFailed(
-                f"{table.owner}: column {name!r} of {table.title} is {now.get(name, 'gone')}, and was {kind} in the "
+                f"{table.owner}: column {name!r} of {table.title} is {now.get(name, 'missing')}, but was {kind} in the "
                 "epoch",
-                hint="revert the change to the table; or read everything again, with --from-epoch 0 or on another "
+                hint="revert the change to the table; or read everything again, with --from-epoch 0 or on a new "
                 "store",
             )
     if not strict or before is None:

@@ -119,7 +119,7 @@ def _look(roots: Sequence[str], path: str, search: Sequence[str]) -> tuple[list[
                for place in linked(root)]  # fmt: skip
     if unread:
         more = f", and {len(unread) - 1} more" if len(unread) > 1 else ""
-        blocked = f"{unread[0][0]} cannot be read ({unread[0][1]}){more}: which files it refers to is not known"
+        blocked = f"{unread[0][0]} cannot be read ({unread[0][1]}){more}: its files are unknown"
     needed = [one.names for one in refers.values()]
     jobs: dict[str, Job] = {}
     for root, store in stores.items():
@@ -223,7 +223,8 @@ def _why(job: Job, path: str) -> str:
 def _refuse(removal: Removal, blocked: str | None, path: str) -> None:
     """Damaged where what is needed is not known, StoreInUse where nothing goes since jobs may be alive."""
     if blocked is not None:
-        raise Damaged(f"nothing was removed: {blocked}", path=path, hint="move it elsewhere, or repair it")
+        raise Damaged(f"nothing was removed: {blocked}", path=path, hint="move the unreadable checkpoint elsewhere, "
+            "or repair the checkpoint")
     first = next((job for job in removal.jobs if job.alive is not None and job.orphans), None)
     if first is not None:
         raise StoreInUse(

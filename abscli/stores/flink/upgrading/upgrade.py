@@ -119,7 +119,8 @@ def _infos(operator: OperatorState, index: int, streams: Streams) -> Iterator[tu
     if subtask.managed_keyed is not None:
         meta = keyed_meta(subtask.managed_keyed, streams)
         if meta is None:
-            raise FormatError("its keyed state is stored only as changes in a changelog, without a description")
+            raise FormatError("its keyed state is stored only as changes in a changelog, without a description of "
+                "the state")
         for info in meta.states:
             yield info, meta.key or meta.unknown_key
     if subtask.managed_operator is not None:

@@ -87,11 +87,13 @@ def check_schedules(topology: Topology, parts: tuple[PartFacts, ...], path: str 
             for step, _ in read_steps(part.schedule.steps):
                 if splits and step.kind == RECORDS:
                     if step.channel not in splits:
-                        raise ValueError(f"a step refers to split number {step.channel}, which the task does not have")
+                        raise ValueError(f"a determinant refers to split number {step.channel}, which the task does "
+                            "not have")
                 elif step.channel >= most:
-                    raise ValueError(f"a step refers to input {step.channel}, but the inputs are 0 to {most - 1}")
+                    raise ValueError(f"a determinant refers to input {step.channel}, but the inputs are 0 to "
+                        f"{most - 1}")
                 last = step
             if last != TakenStep(COPIED, 0, part.epoch):
-                raise ValueError(f"the last step is not the copy of state for epoch {part.epoch}")
+                raise ValueError(f"the last determinant is not the state snapshot of epoch {part.epoch}")
         except ValueError as error:
-            yield Finding(Code.UNREADABLE, part.task, None, path, f"its schedule: {error}")
+            yield Finding(Code.UNREADABLE, part.task, None, path, f"its determinant log: {error}")

@@ -45,7 +45,7 @@ def collect(stores: Sequence[Storage], path: str, request: RemovalRequest) -> Co
     keep = request.keep or Retention()
     min_age = MIN_AGE if request.min_age is None else request.min_age
     opened = NativeStore(place)
-    with alone(place, path, request.remove, "and removes epochs itself: as many as its --keep says stay"):
+    with alone(place, path, request.remove, "and removes old epochs itself (--keep)"):
         opened.held_by_us = request.remove
         request.show("looking for what nothing needs")
         _check_tags(opened, keep)
@@ -144,9 +144,9 @@ def carry_out(storage: Storage, removal: Removal, newest: int, targets: Targets 
 def _check_newest(storage: Storage, newest: int) -> None:
     if is_overtaken(storage, newest):
         raise StoreInUse(
-            f"attempt {newest + 1} has begun meanwhile: the remaining files were not removed",
+            f"attempt {newest + 1} has started in the meantime: the remaining files were not removed",
             path=storage.root,
-            hint="run it again when that job has ended",
+            hint="run the command again when that attempt has ended",
         )
 
 

@@ -205,8 +205,8 @@ class _Work:
         self._creates = isinstance(storage, ServedStorage) and not has_outcome
         if isinstance(storage, ServedStorage) and has_outcome and not remains.committed:
             raise NoRecovery(
-                f"epoch {self.epoch} is not repaired: its number has an outcome already, and nobody can take that back "
-                "safely but in a directory", path=storage.root,
+                f"epoch {self.epoch} is not repaired: the epoch already has an outcome, which can be "
+                "replaced safely only in a local directory", path=storage.root,
                 hint="copy the store to a directory with `abs copy` and plan there; or plan without --strategy repair",
             )  # fmt: skip
         code = modules_of(topology, directory)
@@ -216,7 +216,7 @@ class _Work:
             raise NoRecovery(
                 f"epoch {self.epoch} is not repaired: {', '.join(changed)} changed since it was taken",
                 path=os.path.join(directory, changed[0]),
-                hint="restore the code of that epoch; or plan without --strategy repair",
+                hint="restore the code with which the epoch was taken; or plan without --strategy repair",
             )
         self._attempt = AttemptFacts(
             attempt=attempts[-1].attempt + 1,
@@ -307,9 +307,9 @@ class _Work:
             for file in part.sink:
                 if _staged_by(folders[part.operator], part, file) is None:
                     raise NoRecovery(
-                        f"epoch {self.epoch}: what {part.task} had staged for it, {file.name}, is missing or has "
+                        f"epoch {self.epoch}: the output {file.name} that {part.task} staged is missing or has "
                         "changed", path=folders[part.operator].root,
-                        hint=f"plan again with --distrust {part.task}, so that it is recomputed",
+                        hint=f"plan again with --distrust {part.task}, so that this part is recomputed",
                     )  # fmt: skip
 
     # -- what changes the store ---------------------------------------------------------------------------
@@ -327,9 +327,9 @@ class _Work:
 
     def _overtaken(self, error: FileExistsError) -> StoreInUse:
         return StoreInUse(
-            f"another process is at work here: it has just written {error.filename or 'the next outcome'}",
+            f"another process is writing to this store: it has just written {error.filename or 'the next outcome'}",
             path=self._storage.root,
-            hint="wait for it, or stop it; then run this again",
+            hint="wait for the other process, or stop it; then run the same command again",
         )
 
     def _stage(self, sinks: Sequence[Examined], scratch: LocalStorage, made: Mapping[TaskId, PartFacts]) -> None:
@@ -488,7 +488,8 @@ def _folder(sink: Examined) -> LocalStorage:
         return sink.folder.storage
     raise NoRecovery(
         f"sink {sink.operator} writes to a bucket, where staged rows cannot be combined again",
-        path=sink.folder.path, hint="set the sink's path to its previous directory; or plan without --strategy repair",
+        path=sink.folder.path, hint="set the path of the sink to its previous directory; or plan without --strategy "
+        "repair",
     )  # fmt: skip
 
 

@@ -74,7 +74,8 @@ def plan_repair(store: NativeStore, *, epoch: int | None = None, distrust: Seque
     distrust: tasks whose part of it is not to be used.
     """
     if store.running_attempt() is not None:
-        raise StoreInUse("a job runs on it", path=store.path, hint="stop the job before you repair an epoch")
+        raise StoreInUse("a running job uses this store", path=store.path, hint="stop the job before you repair an "
+            "epoch")
     repair = newest_broken(store, distrust) if epoch is None else examine(store, epoch, distrust)
     body = plan_from_facts(
         repair.topology,
