@@ -30,7 +30,8 @@ class DeliveredEpochs:
         newest = self._newest.get(operator)
         if newest is not None and not has(newest):
             raise EngineStopped(
-                f"sink {operator}: {title} contained the rows of epoch {newest.number}, but lost them while the job ran",
+                f"sink {operator}: {title} contained the rows of epoch {newest.number}, but lost them while the job "
+                "ran",
                 hint="if the server was replaced by an older copy, restore the newer copy; `abs run --resume` then "
                 "delivers the rows that are still in the store, and reports missing rows",
             )
