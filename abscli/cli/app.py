@@ -210,7 +210,7 @@ def _say_wait(wait: Wait) -> None:
     from abscli.cli.output import note
 
     note(
-        f"{wait.store}: {wait.holder} has not released the store; waiting up to {wait.seconds:g} s for a heartbeat",
+        f"{wait.store} is held by {wait.holder}; waiting up to {wait.seconds:g} s to see whether it is alive",
         event="waiting", store=wait.store, holder=wait.holder, seconds=wait.seconds,
     )  # fmt: skip
 

@@ -92,7 +92,7 @@ def plan_recovery(
     ] = None,
     query_id: Annotated[
         str | None,
-        typer.Option("--query-id", metavar="UUID", help="Spark: id of the query, if its file `metadata` is lost."),
+        typer.Option("--query-id", metavar="UUID", help="Spark: query id, if the metadata file is lost."),
         ANY_FILE,
     ] = None,
     keep_in_flight: Annotated[

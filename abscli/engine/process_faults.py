@@ -18,7 +18,7 @@ def process_faults(topology: Topology) -> Iterator[OperatorFault]:
             continue
         here = (str(op.kind), "function") if op.key else (str(op.kind),)
         if not op.key:
-            message = f"operator {op.id} is a process without a key, which abs can inspect and plan for, but not run"
+            message = f"operator {op.id} is a process without a key, which `abs run` does not support"
             yield OperatorFault(op.id, here, message, "add key: [column, ...], or make it a map or a flat_map")
         elif ":" not in (op.function or ""):
             message = f"operator {op.id}: {op.function} is a function of rows, and a process needs one of keys"

@@ -53,7 +53,7 @@ def graph_faults(topology: Topology) -> Iterator[OperatorFault]:
     """What the job graph alone shows; nothing is imported, and no input is looked for."""
     for op in topology.operators:
         if op.kind not in RUNNABLE or (op.kind is Kind.JOIN and not op.join):
-            message = f"operator {op.id} is of kind {op.kind}, which abs can inspect and plan for, but not run"
+            message = f"operator {op.id} is of kind {op.kind}, which `abs run` does not support"
             yield OperatorFault(op.id, (str(op.kind),), message, f"run knows {', '.join(sorted(RUNNABLE))}")
     for edge in topology.edges:
         if edge.replayable:

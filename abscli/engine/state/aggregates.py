@@ -258,7 +258,7 @@ def _combine(function: Aggregation, left: pa.Array, right: pa.Array, limit: int)
             both_null = pc.and_(pc.is_null(left), pc.is_null(right))
             return pc.if_else(both_null, pa.nulls(len(total), total.type), total)
         case Aggregation.MEAN:
-            raise ValueError("means cannot be merged: merge their sums and counts")
+            raise ValueError("cannot merge mean values: merge their sums and counts instead")
         case _:
             assert_never(function)
 

@@ -286,7 +286,7 @@ def test_a_row_without_event_time_or_with_other_columns_is_named() -> None:
     with pytest.raises(JobFailed, match="no column 'paid' in its input, which has k, f, at, text, n"):
         run.runnable.process(batch, 1, "payments")
     other = batch.set_column(1, "f", pa.array(["x"]))
-    with pytest.raises(JobFailed, match="column 'f' of its left side is string, and has to be double"):
+    with pytest.raises(JobFailed, match="column 'f' of its left side is string, but double is expected"):
         run.runnable.process(other, 1, "orders")
 
 

@@ -105,7 +105,7 @@ def test_what_is_wrong_with_a_table_is_said(tmp_path: Path) -> None:
     pq.write_table(pa.table({"k": [1], "n": [2]}), tmp_path / "t.parquet")
     with pytest.raises(JobFailed, match=r"t\.parquet has no column 'f'") as raised:
         read_table(operator, str(tmp_path))
-    assert raised.value.hint == "it has k, n"
+    assert raised.value.hint == "the table has the columns k, n"
     lookup = TableLookup(operator, TaskId("t", 0), Table(pa.table({"k": ["x"], "f": [1.0], "n": [2]}), "digest"))
     with pytest.raises(JobFailed, match=r"task t/0: key column 'k' is int32 in the stream, and string in its table"):
         lookup.process(batch_of([(1, 1.0, 1)]), 1)

@@ -164,7 +164,7 @@ def test_columns_are_chosen_and_one_that_is_not_there_is_told_with_those_that_ar
     ]
     with pytest.raises(UsageError, match="has no column 'nam'") as refused:
         columns_of(of_kind(kind, columns=["nam"], schema=None), str(folder / f"0.{kind}"))
-    assert refused.value.hint == "it has n, name"
+    assert refused.value.hint == "available columns: n, name"
 
 
 @given(

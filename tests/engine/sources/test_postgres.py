@@ -469,8 +469,8 @@ def read_three(url: str) -> tuple[tuple[Position, ...], dict[str, str] | None]:
             (f"truncate {TABLE} restart identity", f"insert into {TABLE} (name) values ('new')"),
             "its sequence stands at 1",
         ),
-        ((f"alter table {TABLE} alter column name type varchar(9)",), r"'name' .* is character varying, and was text"),
-        ((f"alter table {TABLE} drop column name",), "'name' .* is gone, and was text"),
+        ((f"alter table {TABLE} alter column name type varchar(9)",), r"'name' .* is character varying, but was text"),
+        ((f"alter table {TABLE} drop column name",), "'name' .* is missing, but was text"),
     ],
 )
 def test_another_table_is_told(url: str, statements: tuple[str, ...], message: str) -> None:
