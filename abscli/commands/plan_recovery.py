@@ -98,7 +98,7 @@ def plan_recovery(
     keep_in_flight: Annotated[
         bool,
         typer.Option("--keep-in-flight",
-                     help="Spark: rerun the batch in flight with the same input."),
+                     help="Spark: rerun the batch in flight unchanged."),
         ANY_FILE,
     ] = False,
     set_offset: Annotated[

@@ -160,7 +160,7 @@ def test_a_column_that_has_no_times_is_refused(tmp_path: Path) -> None:
     rows, *others = events().operators
     bad = {**(rows.connector or {}), "event_time": {"column": "key"}}
     topology = msgspec.structs.replace(events(), operators=(msgspec.structs.replace(rows, connector=bad), *others))
-    with pytest.raises(JobFailed, match=r"task rows/[01]: column 'key' cannot be event time: it is string"):
+    with pytest.raises(JobFailed, match=r"task rows/[01]: column 'key' cannot be event time: expected a timestamp or a date, got string"):
         run_job(topology, str(tmp_path / STORE), inline(tmp_path))
 
 
@@ -289,5 +289,5 @@ def test_times_of_every_unit_are_microseconds_rounded_down() -> None:
     for unit, number, expected in cases:
         assert as_event_times(pa.array([number, None], pa.timestamp(unit))).to_pylist() == [expected, None]
     assert as_event_times(pa.array([1], pa.date32())).to_pylist() == [86_400 * SECOND]
-    with pytest.raises(TypeError, match="it is int64"):
+    with pytest.raises(TypeError, match="got int64"):
         as_event_times(pa.array([1]))

@@ -81,7 +81,7 @@ def test_rows_that_are_cut_short_or_changed_are_noticed() -> None:
     assert delivery is not None
     assert missing(delivery) is None
     storage.files[str(file.staged)] = b'{"line":"b"}\n'
-    with pytest.raises(Damaged, match="was staged"):
+    with pytest.raises(Damaged, match="staged rows: expected SHA-256"):
         delivery.open(delivery.parts[0])
     storage.files[str(file.staged)] = b""
     assert missing(delivery) == file
