@@ -104,7 +104,7 @@ def plan_recovery(
     set_offset: Annotated[
         list[str] | None,
         typer.Option("--set-offset", metavar="SOURCE:SPLIT=N",
-                     help="Spark: set the next offset of SOURCE:SPLIT; repeatable."),
+                     help="Spark: set its next offset; repeatable."),
         ANY_FILE,
     ] = None,
     name_source: Annotated[

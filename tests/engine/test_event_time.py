@@ -160,7 +160,8 @@ def test_a_column_that_has_no_times_is_refused(tmp_path: Path) -> None:
     rows, *others = events().operators
     bad = {**(rows.connector or {}), "event_time": {"column": "key"}}
     topology = msgspec.structs.replace(events(), operators=(msgspec.structs.replace(rows, connector=bad), *others))
-    with pytest.raises(JobFailed, match=r"task rows/[01]: column 'key' cannot be event time: expected a timestamp or a date, got string"):
+    reason = r"task rows/[01]: column 'key' cannot be event time: expected a timestamp or a date, got string"
+    with pytest.raises(JobFailed, match=reason):
         run_job(topology, str(tmp_path / STORE), inline(tmp_path))
 
 
