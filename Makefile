@@ -20,8 +20,6 @@ test: setup  ## lint, types, and the tests that start no JVM, server or other ho
 	@$(BIN)/python -m tests.estimate fast
 	@$(PYTEST) --tier=fast
 
-# Three a core: more of the time these tests wait.
-test-integration: TESTERS = $(shell echo $$((3 * $$(getconf _NPROCESSORS_ONLN))))
 test-integration: setup  ## tests on real Flink and Spark, PostgreSQL, Kafka, object stores, several hosts, a browser
 	@$(BIN)/python -m tests.estimate integration
 	@$(PYTEST) --tier=integration

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
+import selectors
 import signal
 import subprocess
 import sys
@@ -91,8 +91,11 @@ class Attempts:
         until = time.monotonic() + seconds
         line = b""
         while not line.endswith(b"\n"):
-            if not select.select([self._process.stdout], [], [], max(0.0, until - time.monotonic()))[0]:
-                raise TimeoutError
+            # `select.select` fails for descriptors above 1023, which a process with many open files has.
+            with selectors.DefaultSelector() as selector:
+                selector.register(self._process.stdout, selectors.EVENT_READ)
+                if not selector.select(max(0.0, until - time.monotonic())):
+                    raise TimeoutError
             more = os.read(self._process.stdout.fileno(), 1 << 16)
             if not more:
                 status = self._process.wait()

@@ -191,7 +191,7 @@ def test_what_lies_there_of_a_broken_off_copy_is_compared_not_trusted(to: str) -
     run_killed(to, 20)
     changed = next(name for name in contents(to) if name.startswith("state/"))
     ObjectStorage(to).put(changed, b"changed", replace=True)
-    with pytest.raises(FormatError, match=f"contains a {changed} that differs from the file"):
+    with pytest.raises(FormatError, match=f"contains a file {changed} that differs from the file"):
         write_all(to)
     # What somebody else has begun is not taken away, and the one that counts is not there.
     assert changed in contents(to)

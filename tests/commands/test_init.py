@@ -102,7 +102,7 @@ def test_nothing_is_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[s
     (tmp_path / "notes").write_text("mine, too")
     code, out, err = run(capsys, tmp_path)
     assert (code, out) == (2, "")
-    assert "has job.py, README.md already" in err
+    assert "already contains job.py, README.md" in err
     assert files(tmp_path) == {"README.md", "notes"}
     assert (tmp_path / "README.md").read_text() == "mine"
 

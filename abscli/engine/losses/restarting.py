@@ -233,7 +233,7 @@ class Losses:
         """Two workers that do not reach each other, of which one has to go; where it would be so again, the job."""
         lost, other = self._crew.title(apart.lost), self._crew.title(apart.other)
         hosts = frozenset({self._crew.machine(apart.lost), self._crew.machine(apart.other)})
-        cause = f"and {other} have heard nothing of each other for {apart.seconds:.0f} s"
+        cause = f"and {other} have not received anything from each other for {apart.seconds:.0f} s"
         if not self.running or hosts in self._apart:
             again = ", also after one was started again" if self.running else ""
             self._ties.abandon(

@@ -95,7 +95,7 @@ def test_slots_that_do_not_come_are_no_mistake_in_the_words(tmp_path: Path) -> N
         cluster.start("h1")
         with Run(net, cluster, tmp_path, "--workers", "2", slots_seconds=6.0) as run:
             assert run.process.wait(PATIENCE) == 6
-            assert "2 workers need 2 slots, and " in run.printed
+            assert "2 workers need 2 slots, but " in run.printed
             assert " became available within 6 s on spark://" in run.printed
             assert not (tmp_path / "store" / "abs-store.json").exists()
 

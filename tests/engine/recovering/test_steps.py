@@ -142,7 +142,8 @@ def test_a_source_that_has_other_records_now_differs(tmp_path: Path, monkeypatch
     recording.run(fan(), inline(tmp_path, keep=None, interval=0.05), monkeypatch)
     for path in (tmp_path / "in").iterdir():
         path.write_text(path.read_text() + '{"key":"late","id":1}\n')
-    with pytest.raises(Differs, match=r"rows/0 does not replay the same steps: .*step \d+ was 'records 20 of 0', and"):
+    reason = r"rows/0 does not replay the same steps: .*step \d+: expected 'records 20 of 0', got"
+    with pytest.raises(Differs, match=reason):
         recording.alone(TaskId("rows", 0), *recording.complete[:2])
 
 
