@@ -86,7 +86,7 @@ FAULTS: dict[str, tuple[object, str, str]] = {
     "foreign commits are not refused": (deliveries.Deliveries, "_may_leave", "delta"),
 }
 """What is left out of the code, and a kind of sink."""
-SEARCHED = 30
+SEARCHED = 60
 """Sequences within which a planted fault is found; usually it is one of the first five."""
 
 
