@@ -35,7 +35,7 @@ class State(StrEnum):
     @property
     def word(self) -> str:
         """Return the word that a page begins with."""
-        return "OK" if self is State.OK else self.value.replace("-", " ").upper()
+        return self.value.replace("-", " ").upper()
 
 
 class Standing(NamedTuple):
