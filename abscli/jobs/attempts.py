@@ -90,17 +90,17 @@ class Attempts:
             self._process.stdin.flush()
         until = time.monotonic() + seconds
         line = b""
-        while not line.endswith(b"\n"):
-            # `select.select` fails for descriptors above 1023, which a process with many open files has.
-            with selectors.DefaultSelector() as selector:
-                selector.register(self._process.stdout, selectors.EVENT_READ)
+        # `select.select` fails for descriptors above 1023, which a process with many open files has.
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            while not line.endswith(b"\n"):
                 if not selector.select(max(0.0, until - time.monotonic())):
                     raise TimeoutError
-            more = os.read(self._process.stdout.fileno(), 1 << 16)
-            if not more:
-                status = self._process.wait()
-                raise EngineStopped(f"the process that runs the attempts of a test has ended with status {status}")
-            line += more
+                more = os.read(self._process.stdout.fileno(), 1 << 16)
+                if not more:
+                    status = self._process.wait()
+                    raise EngineStopped(f"the process that runs the attempts of a test has ended with status {status}")
+                line += more
         return msgspec.json.decode(line, type=Answer)
 
 

@@ -57,7 +57,7 @@ class Files:
 
     @property
     def places(self) -> list[tuple[str, str]]:
-        """The folder or bucket of each sink."""
+        """Return the id of each sink with its folder or bucket."""
         return [(op.id, self._folder(op)) for op in self._sinks]
 
     def _folder(self, op: Operator) -> str:
@@ -78,7 +78,7 @@ class Files:
             yield
 
     def _lockable(self, op: Operator) -> Storage:
-        """Where a sink's lock lies."""
+        """Return the storage that holds the lock of a sink. Raises UsageError if its path cannot be a directory."""
         claims = f"{self._folder(op)}/{CLAIMS}"
         if is_bucket(claims):
             return ObjectStorage(claims)
@@ -111,7 +111,10 @@ class Files:
         return examined
 
     def _examine(self, op: Operator, promises: Promises, parent: int, origin: str | None) -> Examined:
-        """origin: the sink's id in the epoch `parent`; None if it has been added since."""
+        """Compare one sink with the history.
+
+        origin: the sink's id in the epoch `parent`; None if the sink was added later.
+        """
         path = self._folder(op)
         folder = SinkBucket(path) if is_bucket(path) else SinkFolder(path)
         claim = _newest_claim(folder)
@@ -146,8 +149,10 @@ class Files:
 
     def _lies_in(self, part: PartId, file: SinkFile, *, op: Operator, present: Collection[PartId],
                  other_folders: Collection[str]) -> bool:  # fmt: skip
-        """Whether a part of the sink is to be looked for where the job file has it now: it was made there; or it is
-        there, since the folder was moved, or is spelt in another way."""
+        """Tell whether a part belongs in the folder that the job file names now.
+
+        It was written there; or it is there because the folder was moved or its path is spelled differently.
+        """
         if file.staged is not None or file.prepared is not None:
             return False  # of a time when the sink was of another type
         made_in = place_of(self._directory, file.directory)
@@ -165,8 +170,7 @@ class Files:
     def _may_follow(
         self, op: Operator, folder: Claims, facts: SinkFacts, promises: Promises, parent: int
     ) -> None:
-        """A sink that is new does not write where another one of the job has shown something, which it would set
-        aside."""
+        """Raise UsageError for a new sink in the folder of another sink of the job, whose output it would set aside."""
         epoch = parent
         while epoch in promises.parts and not self._permissions.take_ownership:
             for operator, parts in promises.parts[epoch].items():

@@ -1,4 +1,4 @@
-"""What a user allows a job that resumes to do with its targets."""
+"""Permissions that a user gives to a job that resumes, by options."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Permissions:
-    """What the user allows for all sinks of an attempt.
+    """Options of the user that apply to all sinks of an attempt.
 
     take_ownership: write to a target that has commits outside of the history.
     accept_missing: resume although rows of the history are missing.

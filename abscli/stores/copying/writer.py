@@ -1,4 +1,4 @@
-"""What all copies do alike, wherever they go: files are copied, hashed on the way, or rewritten."""
+"""Write the files of a copy, to any location: copied and hashed on the way, or rewritten."""
 
 from __future__ import annotations
 

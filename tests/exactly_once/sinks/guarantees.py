@@ -1,4 +1,4 @@
-"""The table of what happens to rows, by sequence of events and sink, in `man/guide/pages/guarantees.md`.
+"""The table of outcomes by sequence of events and by sink, in `man/guide/pages/guarantees.md`.
 
 The tests that show a cell carry the mark `cell`. `python -m tests.exactly_once.sinks.guarantees` renews the table;
 with a letter and a sink, such as `C delta`, it runs the tests of that cell.
@@ -60,7 +60,7 @@ OUTCOMES: Final = {
 
 
 class Cell(NamedTuple):
-    """What tests show: a key of SEQUENCES, one of SINKS."""
+    """A cell of the table. sequence: a key of SEQUENCES; sink: a key of SINKS."""
 
     sequence: str
     sink: str

@@ -1,6 +1,6 @@
-"""Random sequences of what happens to a job, its store and the target of its sink: every step is exact or refused.
+"""Random sequences of events on a job, its store and the target of its sink: every step is exact or refused.
 
-Steps are runs, SIGKILLs at every step of a delivery, backups of the target and of the store that are put back,
+Steps are runs, SIGKILLs at every step of a delivery, restored backups of the target and of the store,
 roll-backs, `gc`, rescales, copies of the store, and targets that are removed or exchanged. A step that is refused has
 changed nothing in the target; then the sequence undoes what the owner did, or accepts the loss as a user can. The model
 is two sets of lines, those that may be missing and those that may be there twice, which only such a decision extends.
@@ -172,7 +172,7 @@ class Sequence:
         self._places = [replace(place, tasks=tasks) for place in self._places]
         self.lines = next(place for place in self._places if place.out == self.lines.out)
 
-    # -- what people do with stores ---------------------------------------------------------------------------
+    # -- steps of the owner, on stores ---------------------------------------------------------------------------
 
     def copy_store(self) -> None:
         """Go on with a copy of the store."""
@@ -219,7 +219,7 @@ class Sequence:
         self.target_backups.clear()
         self._check()
 
-    # -- what people do with targets --------------------------------------------------------------------------
+    # -- steps of the owner, on targets --------------------------------------------------------------------------
 
     def back_up_target(self) -> None:
         """Keep a copy of the target."""
@@ -270,7 +270,7 @@ class Sequence:
             self._resume(epochs=1)
         self._check()
 
-    # -- what is compared -------------------------------------------------------------------------------------
+    # -- checks -------------------------------------------------------------------------------------
 
     def _tried(self, step: Callable[[], object]) -> bool:
         """Take a step; False if it was refused, which must have changed nothing in the target."""

@@ -84,8 +84,8 @@ def test_what_a_kill_left_to_be_written_is_written_once(lines: Lines) -> None:
 def test_rows_that_the_driver_with_the_old_id_commits_late_are_in_the_table_once(
     lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That driver was stopped right before its commit and has lost the lock of the store. It continues after the driver
-    with the new id has examined the table, and before the table is claimed."""
+    """The old driver is stopped right before its commit and loses the lock of the store. It continues after the new
+    driver has examined the table, before the new driver claims it."""
     stale = in_a_process(lines, "writing", 2, signal.SIGSTOP)
     plain, errors = Deliveries.take, list[str]()
 

@@ -28,7 +28,7 @@ EPOCHS = 30
 SERVED = ("bucket", "kafka", *TABLES)
 """Kinds that need a server."""
 SECONDS = float(os.environ.get("SEQUENCE_SECONDS", 600))
-"""How long the soak tier plays each kind."""
+"""Seconds for which the soak tier plays each kind of sink."""
 SEED = int(os.environ.get("SEQUENCE_SEED", 1))
 """The first seed of the soak tier."""
 
@@ -85,7 +85,7 @@ FAULTS: dict[str, tuple[object, str, str]] = {
     "files that the folder lacks are not looked for": (files, "find_gap_in_files", "jsonl"),
     "foreign commits are not refused": (deliveries.Deliveries, "_may_leave", "delta"),
 }
-"""What is left out of the code, and a kind of sink."""
+"""A function that the fault replaces by one that does nothing, and the kind of sink to search on."""
 SEARCHED = 60
 """Sequences within which a planted fault is found; usually it is one of the first five."""
 

@@ -1,5 +1,4 @@
-"""Backups of the target that the job of lines writes, and putting them back: what an operator does to a database, a
-table or a folder behind the job's back."""
+"""Back up the target of the job of lines and restore it, as an operator does with a database, a table or a folder."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from tests.support.jobs.lines import Lines, copy_while_it_changes
 from tests.support.postgres import execute
 
 FOLDERS = {"jsonl": "{out}", "delta": "{out}", "iceberg": "lake"}
-"""Where the targets of these types are, below the folder of the job."""
+"""Folder of the target by type of sink, relative to the folder of the job."""
 TABLES = ("postgres", "upsert")
 MARKER_TABLES = ("abs_epochs", "abs_writers")
 

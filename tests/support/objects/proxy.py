@@ -19,7 +19,7 @@ _LIST = re.compile(r"[?&](list-type=2|comp=list|prefix=|uploads)")
 
 
 class Fault(enum.Enum):
-    """What the client gets instead of a reply that is lost."""
+    """The answer that replaces a lost reply."""
 
     CLOSED = "a closed connection"
     ERROR = "the status 500"
