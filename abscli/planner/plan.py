@@ -235,11 +235,10 @@ def _source_tasks(
 
 
 def sources_of(detail: EpochDetail, later: EpochDetail | None) -> Iterator[SourceTask]:
-    """Return each task with positions in the epoch or later, for a job whose graph is not known."""
+    """Return each task of the epoch or the later one, for a job whose graph is not known."""
     then, now = _positions(detail), _positions(later)
     for task in sorted(then.keys() | now.keys()):
-        if then.get(task) is not None or now.get(task) is not None:
-            yield task, then.get(task), now.get(task)
+        yield task, then.get(task), now.get(task)
 
 
 def rewinds(sources: Iterable[SourceTask]) -> Iterator[Rewind]:

@@ -146,6 +146,14 @@ def test_a_flipped_byte_anywhere_in_a_pack_is_found(storage: MemoryStorage, epoc
     assert findings(storage) != before
 
 
+def test_a_missing_pack_is_reported_for_each_file_in_it_and_not_once_more(storage: MemoryStorage) -> None:
+    path = packs(storage, 4)[0]
+    storage.delete(path)
+    reported = [(code, of) for code, of in findings(storage) if of is not None and whole_file(of) == path]
+    assert len(reported) > 1
+    assert all(code is Code.MISSING_FILE and range_of(of) is not None for code, of in reported)
+
+
 def test_damage_behind_what_an_epoch_needs_takes_nothing_away_from_it(storage: MemoryStorage) -> None:
     """The acks in a pack, once the manifest stands for them."""
     path = packs(storage, 4)[0]
