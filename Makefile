@@ -6,7 +6,8 @@ TESTERS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 
 # Without the cache of compiled modules, collecting the tests takes four times as long, and so does each child of theirs.
 export PYTHONDONTWRITEBYTECODE =
-PYTEST = $(BIN)/python -m pytest --numprocesses=$(TESTERS) --maxprocesses=8 --dist=loadfile --no-loadscope-reorder
+# A test that hangs fails after twenty minutes, and the others are run.
+PYTEST = $(BIN)/python -m pytest --timeout=1200 --numprocesses=$(TESTERS) --maxprocesses=8 --dist=loadfile --no-loadscope-reorder
 
 MUTATED := abscli/protocol,abscli/planner,abscli/report,formats/native,abscli/engine/sinks
 

@@ -114,12 +114,12 @@ def above_samples(items: Iterable[pytest.Item]) -> dict[pytest.Item, Tier]:
 def is_selected(item: pytest.Item, own: Tier, tier: str) -> bool:
     """Tell whether a run of a tier includes a test, whose own tier is `own`.
 
-    The tier `integration` repeats the properties of the tier `fast`, with all of their examples.
+    The tier `soak` repeats the properties of the tier `fast`, with all of their examples.
     """
     if tier == ALL:
         return True
     is_property = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
-    return own.name.lower() == tier or (tier == "integration" and own is Tier.FAST and is_property)
+    return own.name.lower() == tier or (tier == "soak" and own is Tier.FAST and is_property)
 
 
 def started_program(words: Sequence[object]) -> str | None:

@@ -71,6 +71,7 @@ def neutral(answer: Any, root: str) -> Any:
     return text
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("scheme", ["s3", "s3a", "s3p"])
 def test_a_store_in_a_bucket_is_read_like_one_in_a_directory_moto(
     scheme: str, moto_bucket: str, ask: Callable[..., Any], jobs: dict[str, Path], tmp_path: Path

@@ -166,6 +166,7 @@ def run_killed(to: str, after: int) -> None:
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("after", [1, 2, 17, len(FILES) + 1, len(FILES) + 2])
 def test_a_copy_that_is_killed_is_the_beginning_of_one_until_the_same_is_made_again(to: str, after: int) -> None:
     """After its claim, some files, all but the one that counts, and that one, the claim still there."""
@@ -211,6 +212,7 @@ def racer(to: str, work: str, mark: bytes, gate: object, out: multiprocessing.Qu
         out.put((mark, ""))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("same", [False, True])
 def test_of_copies_that_race_to_one_place_one_wins_and_it_is_whole(bucket: str, same: bool) -> None:
     """Of the same work each may: they write the same bytes."""

@@ -20,6 +20,7 @@ HERE = {"HADOOP_CONF_DIR": ""}
 """Of Spark, so that paths without a scheme are of this machine; its checkpoint has one."""
 
 
+@pytest.mark.soak
 def test_a_query_goes_on_exactly_from_a_copy_there(
     servers: Servers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -105,6 +105,7 @@ def test_the_first_start_unpacks_into_a_folder_of_the_user_alone(bare: BareRoot,
     assert again == folder
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize(
     "arguments",
     [

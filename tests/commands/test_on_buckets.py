@@ -124,6 +124,7 @@ def test_commands_answer_as_on_a_disk(abs_: Abs, job: Path, anywhere: str) -> No
     assert abs_.json("inspect", anywhere.replace("s3:", "s3a:"))["epochs"] == there["epochs"]
 
 
+@pytest.mark.sample(1)
 def test_a_job_is_gone_on_with_and_its_store_tidied_and_mended(abs_: Abs, job: Path, anywhere: str) -> None:
     run(abs_, job, anywhere, "--keep", "5")
     assert "--resume" in run(abs_, job, anywhere, code=2)
@@ -147,6 +148,7 @@ def test_a_job_is_gone_on_with_and_its_store_tidied_and_mended(abs_: Abs, job: P
     run(abs_, job, anywhere, "--resume")
 
 
+@pytest.mark.sample(1)
 def test_plans_are_made_and_carried_out_there(abs_: Abs, job: Path, anywhere: str) -> None:
     run(abs_, job, anywhere)
     abs_("plan-recovery", f"{anywhere}@1", "--out", "plan.json")

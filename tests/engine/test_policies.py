@@ -288,6 +288,7 @@ def turning_in_an_epoch(folder: Path) -> Callable[[Progress], bool]:
     return lambda progress: bool(progress.open_epochs and progress.epochs) and log_records(folder, progress.epoch) > 0
 
 
+@pytest.mark.sample(1)
 @EveryPolicy
 def test_a_worker_killed_under_skew(tmp_path: Path, spark: Any, policy: str) -> None:
     counts = write_skewed(tmp_path)
@@ -304,6 +305,7 @@ def test_a_worker_killed_under_skew(tmp_path: Path, spark: Any, policy: str) -> 
     assert lost_and_surplus(counts, last_counts(tmp_path)) == (0, expected)
 
 
+@pytest.mark.sample(1)
 @EveryPolicy
 def test_a_worker_killed_in_a_loop(tmp_path: Path, spark: Any, policy: str) -> None:
     counts = write_countdown(tmp_path, rounds=ROUNDS, turning=True)
@@ -373,6 +375,7 @@ def test_a_killed_process_is_resumed_and_says_what_came_again(tmp_path: Path, po
     assert lost_and_surplus(counts, last_counts(tmp_path)) == (0, again)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("policy", ["unaligned", "at-least-once"])
 def test_every_output_says_what_is_on_the_channels_and_what_may_repeat(tmp_path: Path, policy: str) -> None:
     counts = write_skewed(tmp_path)

@@ -167,6 +167,7 @@ def test_spark_of_a_run_gives_nothing_to_a_client_without_its_secret(tmp_path: P
     check_counted(tmp_path, counts)
 
 
+@pytest.mark.soak
 def test_a_spark_that_does_not_authenticate_gives_what_its_tasks_are_told(jvm: None) -> None:
     """The control of the test above: the client speaks the protocol, and gets what there is to get."""
     process = subprocess.Popen(

@@ -56,6 +56,7 @@ def test_a_job_runs_stops_and_goes_on_in_a_bucket(lines: Lines, any_bucket: str)
     assert sound(lines, any_bucket)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("where", ["manifest", "reveal"])
 def test_a_job_that_is_killed_is_gone_on_with_at_once_on_its_machine(lines: Lines, bucket: str, where: str) -> None:
     killed(lines, where, 3, store=bucket)
@@ -77,7 +78,7 @@ def test_what_was_killed_on_another_machine_is_waited_for(
     assert lines.wrong() == {}
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("where", ["manifest", "reveal"])
 def test_an_owner_that_was_stopped_and_overtaken_completes_and_shows_nothing(
     lines: Lines, any_bucket: str, where: str

@@ -110,6 +110,7 @@ def findings(uri: str, job: JobFile) -> set[Code]:
     return {finding.code for finding in report.all_findings}
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("where", "n"), [("pack", 5), ("pack", 6), ("tasks", 3), ("outcome", 3)])
 def test_a_job_that_is_killed_before_an_outcome_goes_on_exactly(
     tmp_path: Path, s3: ObjectServer, monkeypatch: pytest.MonkeyPatch, where: str, n: int
@@ -163,6 +164,7 @@ def test_logs_lie_in_packs_as_well(tmp_path: Path, s3: ObjectServer, policy: str
     assert findings(uri, job_file(reach(), tmp_path)) == set()
 
 
+@pytest.mark.soak
 @pytest.mark.minutes
 def test_workers_of_spark_that_are_killed_are_replaced(tmp_path: Path, s3: ObjectServer) -> None:
     """Each time one that has put packs; epochs refer to ranges of packs of processes that are gone."""

@@ -310,7 +310,7 @@ def children() -> Iterator[Children]:
         yield children
 
 
-@pytest.mark.parametrize("stride", [pytest.param(1, marks=pytest.mark.soak), 6])
+@pytest.mark.parametrize("stride", [pytest.param(1, marks=pytest.mark.soak), 15])
 def test_a_rescale_killed_at_every_change_is_resumed_and_the_result_is_exact(
     tmp_path: Path, children: Children, stride: int
 ) -> None:

@@ -86,6 +86,7 @@ refused(lambda: unpack_block(data, "f", "a block", 1 << 31))
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.integration
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_compressed_file_that_becomes_anything_is_refused_with_the_bound(name: str) -> None:

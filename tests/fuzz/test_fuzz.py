@@ -13,7 +13,7 @@ from tests.fuzz.mutators import resealed
 from tests.fuzz.runner import MEMORY, Ran
 
 SEED = 20261127
-FEW, MANY, MOST = 20, 100, 1000
+FEW, MANY, MOST = 20, 40, 1000
 
 
 def fuzz(*options: object) -> subprocess.CompletedProcess[str]:
@@ -33,7 +33,7 @@ def test_damaged_inputs_are_refused_or_read(inputs: int) -> None:
     assert f"seed {SEED}: {inputs} inputs" in done.stdout
 
 
-@pytest.mark.integration
+@pytest.mark.soak
 def test_a_case_is_the_same_input_each_time() -> None:
     one, other = (fuzz("--case", 7).stdout for _ in range(2))
     assert "input: " in one

@@ -65,6 +65,7 @@ def test_the_target_of_a_job_that_was_named_is_asked(somebody: Victim, job: Call
     assert any(event.target.startswith(str(somebody.work / "out")) for event in validated.events)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.integration
 @pytest.mark.parametrize(
     "name", ["py-io-impl", "s3.access-key-id", "s3.endpoint", "token", "write.py-location-provider.impl"]

@@ -103,6 +103,7 @@ def test_a_plan_that_has_a_secret_file_read_as_a_graph(
     assert ran.received == {}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.integration
 def test_a_page_of_a_plan_that_names_a_store_on_another_host(
     somebody: Victim, plan: tuple[Path, dict[str, Any]]

@@ -87,6 +87,7 @@ def test_the_session_is_as_it_is_shown(tmp_path: Path) -> None:
     assert pairs == 120 * 121 // 2
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "text", ["abs run job.yaml --store snapshots", "abs run job.yaml --store snapshots --recovery local"]
 )

@@ -229,6 +229,7 @@ MEMBERS = {
 }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.integration
 @pytest.mark.parametrize(("kind", "count"), [("names", 9_000_000), ("numbers", 30_000_000), ("objects", 3_000_000)])
 def test_a_tasks_file_whose_values_fill_the_memory_is_refused_with_the_bound(
@@ -355,6 +356,7 @@ def compressed(values: int) -> bytes:
 STATE_BOMBS = {"many rows": (1 << 27, "x"), "a long text in many rows": (15_000, "x" * 100_000)}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.integration
 @pytest.mark.parametrize("what", STATE_BOMBS)
 def test_a_state_file_that_becomes_anything_is_refused_with_the_bound(store: Path, what: str) -> None:

@@ -95,7 +95,7 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
 }
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("what", DAMAGES)
 def test_what_is_lost_comes_back_and_the_job_goes_on_exactly(
     what: str, job: Path, stopped: tuple[Path, Counter[str]]

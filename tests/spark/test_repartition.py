@@ -53,6 +53,7 @@ def verdicts(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> tuple[list
     return [epoch["verdict"] for epoch in report["epochs"]], report["restorable"]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("conf", ["rocks", "ids"])
 def test_a_copy_of_before_has_the_old_number_of_partitions(
     conf: str, session: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -148,6 +149,7 @@ def go_on_with_windows(session: Any, source: Path, checkpoint: Path) -> set[tupl
     return seen
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("lost", [None, FILES - 1])
 def test_a_watermark_that_moved_with_the_last_batch_is_no_contradiction(
     lost: int | None, session: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -181,7 +183,7 @@ def same_counts(session: Any, source: Path, checkpoint: Path) -> None:
     assert go_on(session, source, checkpoint) == counts(source)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.soak
 @pytest.mark.minutes
 @pytest.mark.parametrize("conf", ["rocks", "ids"])
 def test_a_query_that_was_repartitioned_twice_goes_on_from_any_of_its_batches(

@@ -13,6 +13,7 @@ from tests.support.hosts.network import Hosts, needs_hosts
 pytestmark = [pytest.mark.minutes, needs_hosts]
 
 
+@pytest.mark.soak
 def test_of_two_that_do_not_reach_each_other_one_is_replaced(net: Hosts, tmp_path: Path) -> None:
     with HostJob(net, tmp_path, [["h1"], ["h2", "h3"]]) as job:
         job.runs_for(2)
@@ -68,6 +69,7 @@ def test_a_short_cut_is_said_and_survived(net: Hosts, tmp_path: Path) -> None:
         job.finish()
 
 
+@pytest.mark.soak
 def test_everyone_cut_from_the_driver_ends_the_job_and_the_workers(net: Hosts, tmp_path: Path) -> None:
     with HostJob(net, tmp_path, [["h1"], ["h2"]]) as job:
         job.runs_for(2)

@@ -46,6 +46,7 @@ def test_without_restarts_the_job_ends_and_names_worker_and_host(net: Hosts, tmp
         assert "sent no heartbeat for" in end.text
 
 
+@pytest.mark.soak
 def test_a_host_that_nothing_comes_in_place_of_ends_the_job(net: Hosts, tmp_path: Path) -> None:
     with HostJob(net, tmp_path, [["h1"], ["h2"]]) as job:
         job.runs_for(2)

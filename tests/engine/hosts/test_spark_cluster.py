@@ -79,6 +79,7 @@ class Run:
         self.process.wait()
 
 
+@pytest.mark.soak
 def test_slots_are_counted_when_executors_have_come(tmp_path: Path) -> None:
     with Hosts("driver", "h1", "h2") as net, Cluster(net, tmp_path) as cluster:
         cluster.start("h1")
@@ -100,6 +101,7 @@ def test_slots_that_do_not_come_are_no_mistake_in_the_words(tmp_path: Path) -> N
             assert not (tmp_path / "store" / "abs-store.json").exists()
 
 
+@pytest.mark.soak
 def test_a_signal_ends_the_wait_for_slots(tmp_path: Path) -> None:
     with Hosts("driver") as net, Cluster(net, tmp_path) as cluster, Run(net, cluster, tmp_path) as run:
         run.until(lambda: "waiting for slots: 0 so far" in run.printed)

@@ -27,6 +27,7 @@ def test_a_worker_that_stood_still_for_long_leaves_when_it_goes_on(net: Hosts, t
         job.finish()
 
 
+@pytest.mark.soak
 def test_a_worker_that_stood_still_for_less_than_that_goes_on(net: Hosts, tmp_path: Path) -> None:
     with HostJob(net, tmp_path, [["h1"], ["h2"]], worker_timeout=60.0) as job:
         job.runs_for(2)

@@ -170,6 +170,7 @@ def test_every_row_counts_once_while_workers_are_lost(tmp_path: Path, recovery: 
         assert [one.again is not None for one in kills.recoveries] == [True] * 3, [r.cause for r in kills.recoveries]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("recovery", [Scope.SUBGRAPH, Scope.LOCAL])
 def test_every_row_counts_once_while_processes_of_workers_get_sigkill(
     tmp_path: Path, spark: Any, recovery: Scope

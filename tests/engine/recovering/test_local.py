@@ -56,6 +56,7 @@ pytestmark = pytest.mark.minutes
 # -- it alone -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("lost", [0, 1])
 @pytest.mark.parametrize("policy", ["aligned", "unaligned"])
 def test_behind_a_shuffle_every_row_counts_once(tmp_path: Path, policy: str, lost: int) -> None:
@@ -66,6 +67,7 @@ def test_behind_a_shuffle_every_row_counts_once(tmp_path: Path, policy: str, los
     check_counted(tmp_path, counts)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("policy", ["aligned", "unaligned", "at-least-once"])
 def test_barriers_that_come_again_have_the_watermarks_that_they_had(tmp_path: Path, policy: str) -> None:
     """What comes again is dropped by number, barriers too; the tasks behind them go on with theirs."""
@@ -86,6 +88,7 @@ def test_barriers_that_come_again_have_the_watermarks_that_they_had(tmp_path: Pa
     assert before == dict.fromkeys(task_ids(topology), END)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("emit", ["epoch", "batch"])
 def test_what_is_put_out_at_a_barrier_or_a_batch_is_put_out_again(tmp_path: Path, emit: str) -> None:
     """Receivers have half of it: epochs that were given up, and the ends of batches, have to be where they were."""
@@ -284,6 +287,7 @@ def test_a_resumed_job_recovers_as_well_before_its_first_epoch(tmp_path: Path, p
 # -- real processes -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("lost", [[0], [1], [0, 1]])
 def test_a_python_worker_gets_sigkill(tmp_path: Path, spark: Any, lost: list[int]) -> None:
     counts = write_rows(tmp_path)
@@ -294,6 +298,7 @@ def test_a_python_worker_gets_sigkill(tmp_path: Path, spark: Any, lost: list[int
     check_counted(tmp_path, counts)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("policy", ["aligned", "unaligned"])
 def test_a_loop_on_spark_survives_two_kills(tmp_path: Path, spark: Any, policy: str) -> None:
     counts = write_countdown(tmp_path, files=10, turning=True)

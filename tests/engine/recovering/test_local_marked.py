@@ -50,6 +50,7 @@ def pass_on(batch):
 """
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("topology", "lost", "reason"),
     [

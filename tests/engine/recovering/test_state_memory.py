@@ -33,7 +33,7 @@ LITTLE = 10_000
 """Bytes: less than the state of any of these jobs, of which some is always on disk."""
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("scope", Scope)
 @pytest.mark.parametrize("policy", ["aligned", "unaligned"])
 def test_a_lost_worker_leaves_every_count_exact(tmp_path: Path, policy: str, scope: Scope) -> None:
@@ -43,6 +43,7 @@ def test_a_lost_worker_leaves_every_count_exact(tmp_path: Path, policy: str, sco
     check_counted(tmp_path, counts)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("scope", [Scope.SUBGRAPH, Scope.LOCAL])
 def test_what_an_epoch_puts_out_comes_once(tmp_path: Path, scope: Scope) -> None:
     counts = write_rows(tmp_path)
@@ -70,7 +71,7 @@ def test_at_least_once_loses_nothing(tmp_path: Path) -> None:
     assert all(last_counts(tmp_path, "id")[id] >= count for id, count in counts.items())
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("scope", Scope)
 def test_a_python_worker_gets_sigkill_and_leaves_no_file(tmp_path: Path, spark: Any, scope: Scope) -> None:
     counts = write_rows(tmp_path)

@@ -53,7 +53,7 @@ JOBS = {
 }  # fmt: skip
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("policy", ["aligned", "unaligned", "at-least-once"])
 @pytest.mark.parametrize("job", JOBS)
 def test_every_task_alone_does_again_what_it_did_among_the_others(
@@ -65,7 +65,7 @@ def test_every_task_alone_does_again_what_it_did_among_the_others(
     check_alone(recording, topology)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("job", ["pairs", "epoch", "record", "batch"])
 def test_so_it_does_where_most_of_its_state_is_on_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: str

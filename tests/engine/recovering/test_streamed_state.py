@@ -81,7 +81,7 @@ def resume(folder: Path) -> None:
 # -- in the middle of a state file ----------------------------------------------------------------------------
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("scope", Scope)
 def test_a_python_worker_gets_sigkill_in_the_middle_of_a_state_file(tmp_path: Path, spark: Any, scope: Scope) -> None:
     counts = write_rows(tmp_path)
@@ -209,7 +209,7 @@ class Standing:
         return self.now.is_set()
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("memory", [None, LITTLE])
 @pytest.mark.parametrize("lost", [0, 1])
 @pytest.mark.parametrize("scope", Scope)

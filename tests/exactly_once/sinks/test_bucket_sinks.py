@@ -75,6 +75,7 @@ def into_bucket(lines: Lines, server: ObjectServer, patch: pytest.MonkeyPatch) -
     return Lines(lines.folder, lines.gate, str(bucket_place(server).root))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("where", ["manifest", "reveal"])
 def test_two_sinks_of_a_job_do_not_take_their_uploads_for_one_another(
     lines: Lines, where: str, monkeypatch: pytest.MonkeyPatch
@@ -150,7 +151,7 @@ def test_the_manifest_names_what_is_completed_after_it(
     assert lines.wrong() == {}
 
 
-@pytest.mark.sample(12)
+@pytest.mark.sample(5)
 @pytest.mark.cell("A", "exact", "bucket")
 @pytest.mark.parametrize(
     ("lines", "where"),
@@ -174,7 +175,7 @@ def test_killed_at_any_step_it_goes_on(lines: Lines, where: str) -> None:
 
 
 @pytest.mark.cell("N", "stops", "bucket")
-@pytest.mark.sample(6)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("lines", "where", "back"),
     # moto answers one request at a time: one that was stopped in the middle of a request is in everybody's way.
@@ -223,6 +224,7 @@ def server_of(lines: Lines, servers: Servers) -> ObjectServer:
     return servers.get({"az": AZURITE, "gs": GOOGLE}.get(lines.out[:2], MOTO))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.cell("M", "exact", "bucket")
 @EACH
 @pytest.mark.parametrize("fault", Fault)
@@ -314,6 +316,7 @@ def test_an_epoch_that_a_bucket_waits_for_is_not_repaired(lines: Lines) -> None:
     assert lines.wrong() == {}
 
 
+@pytest.mark.sample(1)
 @EACH
 def test_workers_of_spark_put_their_own(lines: Lines) -> None:
     """In processes of their own, which get what they need to know from the environment."""

@@ -49,7 +49,7 @@ def lines(tmp_path: Path, gate: Gate, topic: str) -> Lines:
 # -- a job ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(3)
 @pytest.mark.cell("A", "exact", "kafka")
 @pytest.mark.parametrize("n", [1, 3])
 @pytest.mark.parametrize("where", ["staged", "manifest", "reveal", "producing", "committing", "finished"])
@@ -111,6 +111,7 @@ def test_a_restore_into_another_store_writes_what_waits(lines: Lines) -> None:
     assert lines.wrong() == {}
 
 
+@pytest.mark.soak
 @pytest.mark.minutes
 def test_a_broker_that_is_killed_meanwhile_is_waited_for(lines: Lines, broker: Broker) -> None:
     def at(epochs: int) -> None:

@@ -75,7 +75,7 @@ def begin(
 @pytest.mark.cell("O", "exact or refused", *(kind for kind in KILLS if kind != "stdout"))
 @pytest.mark.cell("O", "at least once", "stdout")
 @EACH
-@pytest.mark.parametrize("seed", [2, pytest.param(3, marks=pytest.mark.integration)])
+@pytest.mark.parametrize("seed", [2, pytest.param(3, marks=pytest.mark.soak)])
 def test_every_step_of_a_random_sequence_is_exact_or_refused(begin: Callable[[int], Sequence], seed: int) -> None:
     begin(seed).play(steps=6)
 
@@ -93,8 +93,8 @@ SEARCHED = 60
 @pytest.mark.parametrize(
     ("fault", "kind"),
     [
-        pytest.param(fault, kind, marks=pytest.mark.integration if kind == "delta" else pytest.mark.soak)
-        for fault, (*_, kind) in FAULTS.items()
+        pytest.param(fault, kind, marks=pytest.mark.integration if name == "find_gap" else pytest.mark.soak)
+        for fault, (_, name, kind) in FAULTS.items()
     ],
 )
 def test_a_planted_fault_is_found(

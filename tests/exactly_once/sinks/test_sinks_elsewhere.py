@@ -48,6 +48,7 @@ def job(folder: Path, gate: Gate, place: tuple[str, str]) -> Lines:
     return Lines(folder, gate, *place)
 
 
+@pytest.mark.sample(6)
 @pytest.mark.usefixtures("database")
 @pytest.mark.parametrize("pair", a_chain(), ids=named)
 def test_what_waits_is_shown_where_it_was_to_be_before_the_job_goes_on(
@@ -66,6 +67,7 @@ def test_what_waits_is_shown_where_it_was_to_be_before_the_job_goes_on(
     assert once(before, after) == {}
 
 
+@pytest.mark.sample(6)
 @pytest.mark.usefixtures("database")
 @pytest.mark.parametrize("pair", a_chain(), ids=named)
 def test_what_shows_already_is_not_written_again(

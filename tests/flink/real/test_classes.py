@@ -145,7 +145,7 @@ def savepoints() -> dict[str, Path]:
     return {}
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", CHANGES)
 def test_flink_starts_with_a_changed_class_or_not_as_it_is_said(
     name: str,
@@ -172,6 +172,7 @@ def test_flink_starts_with_a_changed_class_or_not_as_it_is_said(
     assert (taken is not None) is change.starts, log[-3000:]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("backend", "starts"), [("hashmap", True), ("rocksdb", False)])
 def test_another_class_of_the_keys_of_a_map_starts_on_the_heap_alone(
     backend: str, starts: bool, tmp_path: Path, savepoints: dict[str, Path], capsys: pytest.CaptureFixture[str]

@@ -32,7 +32,7 @@ def class_path(tmp_path_factory: pytest.TempPathFactory) -> str:
     return compiled(tmp_path_factory.mktemp("java") / "classes", "MatrixJob.java")
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("how", ["canonical", "changed"])
 @pytest.mark.parametrize("case", [c for c in CASES if c.version == "2.3" and (c.name, c.kind) in CHOSEN], ids=str)
 def test_flink_starts_from_a_copy_with_another_backend_and_has_the_same_rows(

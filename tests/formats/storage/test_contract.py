@@ -166,6 +166,7 @@ def test_names_are_listed_sorted_with_sizes_and_directories_without(storage: Wri
     assert storage.list("b") == []
 
 
+@pytest.mark.sample(3)
 def test_a_long_list_is_listed_whole(storage: WritableStorage) -> None:
     """A server gives a thousand names at a time."""
     with ThreadPoolExecutor(16) as pool:

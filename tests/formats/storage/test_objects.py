@@ -30,6 +30,7 @@ def proxied(served: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Pl
         yield served, proxy
 
 
+@pytest.mark.sample(4)
 def test_whose_reply_is_lost_learns_whether_the_file_is_its_own(proxied: tuple[Place, Proxy]) -> None:
     """The client asks again, and meets what its first request has put: that is no other writer's."""
     place, proxy = proxied

@@ -59,6 +59,7 @@ def shown(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.glob("*/part-*")}
 
 
+@pytest.mark.sample(1)
 def test_what_is_damaged_is_made_again(tmp_path: Path, anywhere: WritableStorage) -> None:
     folder = stopped(tmp_path / "job", "counting")
     epoch, before = newest(folder), shown(folder)
@@ -74,6 +75,7 @@ def test_what_is_damaged_is_made_again(tmp_path: Path, anywhere: WritableStorage
     assert_goes_on_exactly(folder, epoch)
 
 
+@pytest.mark.sample(1)
 def test_what_is_missing_is_made_and_the_epoch_completed_as_by_the_job(
     tmp_path: Path, anywhere: WritableStorage
 ) -> None:

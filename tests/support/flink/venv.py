@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 import venv
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,10 @@ import pytest
 
 VERSION = "2.3.0"
 PLACE = Path(__file__).resolve().parents[3] / ".venv-flink"
+PATIENCE = 900
+"""Seconds that the installation may take; with a fast network it takes one or two minutes."""
+AGAIN = 3600
+"""Seconds after which an installation that failed is tried again."""
 
 
 def flink_python() -> Path:
@@ -35,11 +40,26 @@ def flink_python() -> Path:
         python = folder / "bin" / "python"
         if not python.exists() or subprocess.run([python, "-c", "import pyflink"], capture_output=True).returncode:
             venv.create(folder, with_pip=False)  # some systems' Python cannot give it one: ours serves
-            pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", f"apache-flink=={VERSION}"]
-            done = subprocess.run(pip, capture_output=True, text=True)
-            if done.returncode:
-                pytest.skip(f"apache-flink {VERSION} cannot be installed: {done.stderr.strip().splitlines()[-1:]}")
+            _install(python, folder / ".failed")
     return python
+
+
+def _install(python: Path, failed: Path) -> None:
+    """Install Flink; skip the test if that fails or takes too long.
+
+    failed: a file with the reason, so that the other tests of this run do not try again.
+    """
+    if failed.exists() and time.time() - failed.stat().st_mtime < AGAIN:
+        pytest.skip(failed.read_text(encoding="utf-8"))
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", f"apache-flink=={VERSION}"]
+    try:
+        done = subprocess.run(pip, capture_output=True, text=True, timeout=PATIENCE)
+        reason = f"cannot be installed: {done.stderr.strip().splitlines()[-1:]}" if done.returncode else None
+    except subprocess.TimeoutExpired:
+        reason = f"was not installed within {PATIENCE // 60} minutes: the package index is slow"
+    if reason is not None:
+        failed.write_text(f"apache-flink {VERSION} {reason}", encoding="utf-8")
+        pytest.skip(failed.read_text(encoding="utf-8"))
 
 
 @cache
