@@ -222,7 +222,7 @@ Search = Annotated[
 PathMap = Annotated[
     list[str] | None,
     typer.Option("--path-map", metavar="OLD=NEW",
-                 help="Replace the path prefix OLD by NEW; repeatable."),
+                 help="Replace the path prefix OLD with NEW; repeatable."),
     CHOSEN_FILE,
 ]
 Broker = Annotated[

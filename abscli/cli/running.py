@@ -212,8 +212,9 @@ def _note_later_input(later: LaterInput) -> None:
         if files:
             names = ", ".join(files[:SHOWN]) + (f" and {len(files) - SHOWN} more" if len(files) > SHOWN else "")
             rest = " the rest of" if files is later.grown else ""
-            output.note(f"source {later.operator} does not read{rest} {names}: {why}; to read "
-                        f"{'this file' if len(files) == 1 else 'these files'}, run the job on a new store")  # fmt: skip
+            which = "this file" if len(files) == 1 else "these files"
+            output.note(f"source {later.operator} does not read{rest} {names}: {why}; to read {which}, run the job "
+                        "with a new store")  # fmt: skip
 
 
 class Watching:

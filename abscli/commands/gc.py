@@ -64,7 +64,7 @@ def gc(
     keep_within: Annotated[
         float | None,
         typer.Option("--keep-within", metavar="DURATION", parser=duration,
-                     help="Retain epochs at most this much older than the newest."),
+                     help="Retain epochs within this time of the newest one."),
         ANY_FILE,
     ] = None,
     keep_tag: Annotated[
@@ -76,7 +76,7 @@ def gc(
     older_than: Annotated[
         float | None,
         typer.Option("--older-than", metavar="DURATION", parser=duration,
-                     help="Remove only epochs older than this."),
+                     help="Remove only epochs older than this age."),
         ANY_FILE,
     ] = None,
     min_age: Annotated[

@@ -69,7 +69,7 @@ def inspect(
     ttl: Annotated[
         float | None,
         typer.Option("--ttl", metavar="DURATION", parser=positive_duration,
-                     help="With --stats: count entries older than this."),
+                     help="With --stats: count entries older than this age."),
         ANY_FILE,
     ] = None,
     trend: Annotated[

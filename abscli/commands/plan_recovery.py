@@ -49,7 +49,7 @@ def plan_recovery(
     ref: Annotated[
         str | None,
         typer.Argument(metavar="REF", show_default=False,
-                       help="Store, or one of its epochs (PATH@7); omit it with --topology."),
+                       help="Store or epoch, such as PATH@7 (not with --topology)."),
     ] = None,
     topology: Annotated[
         str | None,

@@ -95,7 +95,7 @@ def run(
     epoch_timeout: Annotated[
         float,
         typer.Option("--epoch-timeout", metavar="DURATION", parser=positive_duration,
-                     help="Abort an epoch after this time."),
+                     help="Abort epochs that take longer."),
         ANY_FILE,
     ] = "10m",  # type: ignore[assignment]
     max_concurrent: Annotated[
@@ -106,7 +106,7 @@ def run(
     recovery: Annotated[
         RecoveryScope,
         typer.Option("--recovery",
-                     help="Tasks to restart on failure."),
+                     help="Tasks restarted on failure."),
         ANY_FILE,
     ] = RecoveryScope.SUBGRAPH,
     backup_buffer: Annotated[

@@ -88,7 +88,7 @@ def simulate(
     ] = 2,
     recovery: Annotated[
         Recovery,
-        typer.Option("--recovery", help="Tasks to restart on failure."),
+        typer.Option("--recovery", help="Tasks restarted on failure."),
         ANY_FILE,
     ] = Recovery.SUBGRAPH,
     workers: Annotated[

@@ -69,7 +69,7 @@ class IntervalJoin:
                 f"task {self._task}: its state has the columns {', '.join(types)}, but the job expects "
                 f"{', '.join(expected)}",
                 hint="set the join columns to their previous values; or start from the beginning, with --from-epoch 0 "
-                "or on a new store",
+                "or with a new store",
             )
         if table.num_rows:
             self._arrived = max(self._arrived, pc.max(table.column(JOIN_NUMBER)).as_py() + 1)

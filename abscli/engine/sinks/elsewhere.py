@@ -51,8 +51,8 @@ def waiting_elsewhere(
 def refused(one: Elsewhere, parent: int) -> UsageError:
     """Return the error with which the job is refused."""
     return UsageError(
-        f"sink {one.operator}: {one.rows} rows of epoch {parent} may not have been published to {one.place}, to "
-        "which no sink in the job file writes: the run that staged them did not end cleanly",
-        hint="run the job once with the unchanged sink to publish them, then change it; or resume without "
-        "these rows with --accept-missing-parts",
+        f"sink {one.operator}: {one.rows} rows of epoch {parent} may be missing in {one.place}: the run that staged "
+        "them did not end cleanly, and no sink in the job file writes there now",
+        hint="run the job once with the sink unchanged, which publishes the rows, and then change it; or use "
+        "--accept-missing-parts to resume without these rows",
     )

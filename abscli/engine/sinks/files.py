@@ -161,10 +161,10 @@ class Files:
     def _may_take_ownership(self, op: Operator, folder: Claims, claim: SinkClaim) -> None:
         if not self._permissions.take_ownership:
             raise UsageError(
-                f"sink {op.id}: {folder.path} contains output that attempt {claim.attempt} on the store "
-                f"{claim.store} has written after this store's newest attempt",
-                hint=f"resume with the store {claim.store}; or give the sink another path; or move aside the output "
-                "that this store did not write, with --take-ownership",
+                f"sink {op.id}: {folder.path} contains output of attempt {claim.attempt} of the store {claim.store}, "
+                "which is newer than the newest attempt of the current store",
+                hint=f"resume with the store {claim.store}; or give the sink another path; or use --take-ownership to "
+                "move aside all output that the current store did not write",
             )
 
     def _may_follow(
@@ -191,8 +191,8 @@ class Files:
             first = min(part.name for part in facts.visible)
             raise UsageError(
                 f"sink {op.id}: {folder.path} already holds {first}, which this store did not write",
-                hint="give the sink another path; or remove the existing output; or move this output aside with "
-                "--take-ownership",
+                hint="give the sink another path; or remove the existing output; or use --take-ownership to move it "
+                "aside",
             )
 
     # -- what changes them --------------------------------------------------------------------------------
@@ -331,7 +331,7 @@ class Files:
             )
         return Overtaken(
             f"sink {operator}: {folder.path} was taken over by attempt {other.attempt} on the store {other.store}",
-            hint=f"resume with the store {other.store}; rows that this store has staged are kept",
+            hint=f"resume with the store {other.store}; the rows staged in the current store are kept",
         )
 
 

@@ -136,5 +136,5 @@ def rows_missing(operator: str, title: str, gap: Gap) -> Damaged:
     return Damaged(
         f"sink {operator}: {title} lacks {gap}",
         path=title,
-        hint="restore a newer backup of the target; or resume without the rows with --accept-missing-parts",
+        hint="restore a newer backup of the target; or use --accept-missing-parts to resume without the rows",
     )

@@ -28,8 +28,8 @@ def parts_missing(sink: Examined, missing: Sequence[Missing], store: NativeStore
     return Damaged(
         message,
         path=os.path.join(sink.folder.path, first.file.object),
-        hint=f"restore the file; or write the file again by resuming with {option}; or, if a consumer removed "
-        "the file, resume without its rows with --accept-missing-parts",
+        hint=f"restore the file; or resume with {option}, which writes it again; or, if a consumer removed the file, "
+        "use --accept-missing-parts to resume without its rows",
     )
 
 

@@ -155,7 +155,7 @@ class NewObjects(NewCopy):
         if mine.digest() != there.digest():
             raise FormatError(
                 f"contains a file {name} that differs from the file to be copied", path=self._storage.root,
-                hint="choose another location, or delete its contents",
+                hint="choose another location, or delete the contents of this one",
             )  # fmt: skip
         return length
 

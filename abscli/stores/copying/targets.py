@@ -40,7 +40,9 @@ def check_folder(to: str, sources: Iterable[str]) -> str:
     to = os.path.abspath(to)
     if os.path.islink(to):
         leads = os.path.realpath(to)
-        raise FormatError(f"is a symbolic link to {leads}", path=to, hint=f"specify {leads} itself, or a new directory")
+        raise FormatError(
+            f"is a symbolic link to {leads}", path=to, hint=f"use {leads} directly, or choose a new directory"
+        )
     real = os.path.realpath(to)
     for source in (os.path.realpath(source) for source in sources if "://" not in source):
         if (real + os.sep).startswith(source.rstrip(os.sep) + os.sep):

@@ -164,7 +164,9 @@ def restore(
         check_job(plan, again, given, options.changes)
         check_plan(plan, again)
         if copied and (problem := what_changed(NativeStore(open_writable(target)), plan, copied=True)) is not None:
-            raise StalePlan(f"the plan is no longer valid: {problem}", path=target, hint="set --to to a new directory")
+            raise StalePlan(
+                f"the plan is no longer valid: {problem}", path=target, hint="choose a new directory with --to"
+            )
 
     start = carried_to(NativeStore(open_writable(target)) if copied else store, plan, copied=copied)
     # A copy is another store, which cannot write what the original has written unless it takes that over.
@@ -222,7 +224,7 @@ def copy_epoch(store: NativeStore, epoch: int, to: str) -> None:
         return
     to = os.path.realpath(to)  # a link stays one: the copy is where it leads
     if os.path.isdir(to) and os.listdir(to):
-        raise OtherJob("is not empty", path=to, hint="set --to to a new directory")
+        raise OtherJob("is not empty", path=to, hint="choose a new directory with --to")
     to = check_folder(to, roots(store.storage))
     with new_folder(to) as copy:
         for path in paths:
@@ -235,9 +237,11 @@ def _copy_to_bucket(store: NativeStore, paths: Sequence[str], to: str) -> None:
     target = open_writable(to)
     if common_name(f"{target.root}/").startswith(common_name(f"{store.storage.root}/")):
         raise OtherJob(f"is inside {store.storage.root}, which the command reads", path=to,
-                       hint="set --to to another location")  # fmt: skip
+                       hint="choose another location with --to")  # fmt: skip
     if target.list(""):
-        raise OtherJob("is not empty", path=to, hint="set --to to a new location, or delete its contents")
+        raise OtherJob(
+            "is not empty", path=to, hint="choose a new location with --to, or delete the contents of this one"
+        )
     if isinstance(target, ServedStorage):
         target.check_exclusive()
     placed: list[str] = []
@@ -252,5 +256,5 @@ def _copy_to_bucket(store: NativeStore, paths: Sequence[str], to: str) -> None:
                 target.delete(path)
         if isinstance(error, FileExistsError):
             raise OtherJob("another process is creating a store there", path=to,
-                           hint="set --to to another location") from None  # fmt: skip
+                           hint="choose another location with --to") from None  # fmt: skip
         raise

@@ -282,7 +282,7 @@ def test_an_epoch_keeps_the_types_of_columns_and_the_hint_at_a_bad_record_says_s
         rows(everything(make_source(operator, 0, str(tmp_path), None, None)))
     assert failed.value.hint is not None
     assert failed.value.hint.startswith("fix that record, ")  # what to type then is put behind it
-    assert "run the job on a new store" in failed.value.hint
+    assert "run the job with a new store" in failed.value.hint
     other = of_kind("csv", schema={"n": "string", "name": "string"})
     source = make_source(other, 0, str(tmp_path), None, {"n": "int64", "name": "string"})
     with pytest.raises(JobFailed, match=r"record 2: 'oops,b'"):

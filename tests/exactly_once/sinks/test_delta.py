@@ -212,10 +212,10 @@ def test_a_place_that_is_no_table_any_more_is_said(tmp_path: Path) -> None:
 def test_a_table_that_is_gone_or_another_one_is_refused_and_then_a_choice(lines: Lines) -> None:
     lines.run(epochs=3)
     shutil.rmtree(lines.folder / "out")
-    with pytest.raises(UsageError, match="is not there any more, which it has written into"):
+    with pytest.raises(UsageError, match="is missing: the sink has written to the table with the id"):
         lines.resume()
     deltalake.write_deltalake(str(lines.folder / "out"), pa.table({"line": pa.array([], pa.string())}))
-    with pytest.raises(UsageError, match="is another table now"):
+    with pytest.raises(UsageError, match="was replaced: the sink has written to the table with the id"):
         lines.resume()
     lines.resume(take_ownership=True)  # all epochs are in the store still, and it has none of them
     lines.resume()

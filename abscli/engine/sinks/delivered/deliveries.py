@@ -105,9 +105,8 @@ class Deliveries:
         if undone is not None and not self._permissions.take_ownership:
             raise UsageError(
                 f"sink {target.operator}: {undone}",
-                hint="restore the missing data; or resume without this data, with --take-ownership: rows that still "
-                "have a "
-                "commit marker are not written again",
+                hint="restore the missing data; or use --take-ownership to resume with the target as it is: rows that "
+                "are still in the store are written again, and the others are given up",
             )
         line = tuple(stretches(promises.lives, parent)) if parent else ()
         shown = shown_by(target, store.storage if store is not None else None, ids)
@@ -133,8 +132,8 @@ class Deliveries:
                     f"{lost.rows} rows are missing: sink {target.operator} staged them in this file for epoch "
                     f"{delivery.epoch.number}, and {target.title} does not contain them",
                     path=f"{delivery.storage.root}/{lost.staged}",
-                    hint="roll back to an epoch before these rows with --from-epoch; or resume without the rows with "
-                    "--accept-missing-parts",
+                    hint="use --from-epoch to resume from an epoch before these rows; or use --accept-missing-parts to "
+                    "resume without them",
                 )
         paths = frozenset(part.file.staged or "" for delivery in named for part in delivery.parts)
         return DeliveryExamined(target, tuple(due), beyond, line, ids, paths, undone)

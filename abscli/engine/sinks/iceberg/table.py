@@ -200,8 +200,8 @@ class IcebergTable:
         except ValueError as error:
             raise EngineStopped(
                 f"sink {self.operator}: the property {self._property} of {self.title} cannot be read: {error}",
-                hint="set the property to its value in the previous table metadata; or unset the property, to use "
-                "the snapshot summaries",
+                hint="restore the value of the property from the previous table metadata; or remove the property, so "
+                "that the snapshot summaries are used instead",
             ) from None
 
     def _marks(self, table: Table) -> Marks:
@@ -241,7 +241,7 @@ class IcebergTable:
         table = self._load(make=True)
         if self._uuid is not None and (undone := self._undone(table, self._uuid)) is not None:
             raise EngineStopped(
-                f"sink {self.operator}: {undone}, while the job ran",
+                f"sink {self.operator}: while the job ran, the table was changed: {undone}",
                 hint="run `abs run --resume`; its error message lists the possible actions; staged rows are kept in "
                 "the store",
             )
@@ -339,8 +339,8 @@ class IcebergTable:
     def _unfit(self, message: str) -> JobFailed:
         return JobFailed(
             f"sink {self.operator}: {self.title} rejected the rows: {message}",
-            hint="revert the change to the table, and resume; or change the job so that its rows fit the table, and "
-            "resume with --from-epoch from an epoch before these rows",
+            hint="undo the change to the table and resume; or change the job so that the table accepts its rows, and "
+            "use --from-epoch to resume from an epoch before these rows",
         )
 
     def _unwritten(self, error: Exception) -> EngineStopped:

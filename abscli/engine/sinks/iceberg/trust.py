@@ -40,8 +40,8 @@ def check_uri(operator: str, catalog: str, uri: str | None, configured: Mapping[
         return
     there = "have no URI for this catalog" if known is None else f"set it to {redact(str(known))}"
     raise UsageError(
-        f"sink {operator}: the job file sets the URI of catalog {catalog!r} to {redact(uri)}, but your pyiceberg "
-        f"settings, to which your credentials belong, {there}",
+        f"sink {operator}: the job file sets the URI of catalog {catalog!r} to {redact(uri)}, but your own pyiceberg "
+        f"settings {there}, and your credentials belong to those settings",
         hint=f"remove `uri` from the job file, or set PYICEBERG_CATALOG__{catalog.upper()}__URI to the same URI",
     )
 

@@ -70,7 +70,7 @@ class Holding:
         if not self.table.ask(lambda _: self._lock()):
             raise EngineStopped(
                 f"sink {self.table.operator}: {self.table.title} was taken over by another job named {self._job}",
-                hint="resume that job; rows that this job has staged are kept",
+                hint="resume the other job; the rows staged by this job are kept",
             )
         assert self._connection is not None
         return self._connection

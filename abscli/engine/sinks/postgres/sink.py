@@ -52,14 +52,14 @@ class PostgresSink(StagingSink):
             raise JobFailed(
                 f"sink {self._table.operator}: rows of epoch {transaction.epoch} wait for rows of {self._table.title} "
                 "that another transaction has locked",
-                hint="end the other transaction; or drop the unique key of the table, because two pending transactions "
-                "cannot insert the same key",
+                hint="end the other transaction; or drop the unique key of the table: two pending transactions cannot "
+                "insert the same key",
             ) from None
         except psycopg.Error as error:
             raise JobFailed(
                 f"sink {self._table.operator}: {self._table.title} rejected the rows of epoch "
                 f"{transaction.epoch}: {str(error).strip().splitlines()[0]}",
-                hint="give the table a column for each column of the rows, with the same name and a compatible type",
+                hint="give the table the same column names as the rows, with compatible types",
             ) from None
         return msgspec.structs.replace(part, prepared=transaction.gid(self._incarnation))
 

@@ -112,7 +112,7 @@ class Tables:
         except psycopg.errors.UndefinedTable:
             raise UsageError(
                 f"sink {table.operator}: there is no table {table.title}",
-                hint="create the table, with a column of the same name for each column of the rows",
+                hint="create the table, with the same column names as the rows",
             ) from None
         if connection.execute("show max_prepared_transactions").fetchone() == ("0",):
             raise UsageError(
@@ -270,6 +270,6 @@ def _transaction_missing(table: Table, file: SinkFile, gid: str) -> Damaged:
     return Damaged(
         f"{file.rows} rows are missing: the transaction {gid} is neither prepared nor committed",
         path=table.title,
-        hint="roll back to an epoch before this transaction, which was rolled back externally, with --from-epoch; or "
-        "resume without its rows with --accept-missing-parts",
+        hint="somebody rolled the transaction back in the database: use --from-epoch to resume from an epoch before "
+        "it; or use --accept-missing-parts to resume without its rows",
     )

@@ -69,7 +69,7 @@ class UpsertedTable:
         except errors.UndefinedTable:
             raise UsageError(
                 f"sink {self.operator}: there is no table {self.title}",
-                hint="create the table, with a column of the same name for each column of the rows, and a primary key",
+                hint="create the table with a primary key and the same column names as the rows",
             ) from None
         except errors.UndefinedColumn as error:
             raise UsageError(
@@ -132,7 +132,7 @@ class UpsertedTable:
         except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
             raise EngineStopped(
                 f"sink {self.operator}: rows of epoch {epoch} wait for rows of {self.title} that another transaction "
-                "has locked", hint="end the other transaction; the rows are staged, and written when the job resumes",
+                "has locked", hint="end the other transaction; the job writes the staged rows when it resumes",
             ) from None  # fmt: skip
         except psycopg.Error as error:
             raise rows_refused_late(self.operator, self.title, epoch, _line(error)) from None

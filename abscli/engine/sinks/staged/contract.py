@@ -91,8 +91,8 @@ class Delivery:
             if sha256.hexdigest() != part.file.sha256:
                 raise Damaged(
                     f"staged rows: expected SHA-256 {part.file.sha256[:12]}…, got {sha256.hexdigest()[:12]}…",
-                    path=f"{self.storage.root}/{path}", hint="roll back to an epoch before these rows with "
-                    "--from-epoch",
+                    path=f"{self.storage.root}/{path}", hint="use --from-epoch to resume from an epoch "
+                    "before these rows",
                 )  # fmt: skip
             file.seek(0)
         except BaseException:

@@ -205,8 +205,8 @@ class DeltaSink:
         if (problem := self._rolled_back(since)) is not None:
             raise EngineStopped(
                 f"sink {self.operator}: {problem} while the job ran: committed rows are missing",
-                hint="restore the table version that contains these rows; or resume without the rows, with "
-                "`abs run --resume --take-ownership`",
+                hint="restore the table version that contains these rows; or run "
+                "`abs run --resume --take-ownership` to resume without them",
             )
 
     def _create(self, schema: pa.Schema) -> None:

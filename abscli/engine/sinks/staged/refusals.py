@@ -9,7 +9,7 @@ def taken_over(operator: str, title: str) -> Overtaken:
     """Another attempt has the target now."""
     return Overtaken(
         f"sink {operator}: {title} was taken over by another attempt",
-        hint="resume with the store of that attempt; rows that this store has staged are kept",
+        hint="resume with the store of that attempt; the rows staged in the current store are kept",
     )
 
 
@@ -17,7 +17,7 @@ def rows_refused(operator: str, title: str, reason: str) -> JobFailed:
     """Return the error for rows that a target refused before a manifest named them."""
     return JobFailed(
         f"sink {operator}: {title} rejected the rows: {reason}",
-        hint="change the target or the job so that the rows fit, and resume; no epoch contains these rows "
+        hint="change the target or the job so that the target accepts the rows, then resume; no epoch contains them "
         "yet",
     )
 
@@ -26,8 +26,8 @@ def rows_refused_late(operator: str, title: str, epoch: int, reason: str) -> Job
     """Return the error for rows that a target refused when they were delivered, as after a change to it."""
     return JobFailed(
         f"sink {operator}: {title} rejected the rows of epoch {epoch}: {reason}",
-        hint="revert the change to the target, and resume; or change the job so that its rows fit, and resume from an "
-        f"epoch before epoch {epoch} with `--from-epoch`",
+        hint="undo the change to the target and resume; or change the job so that the target accepts its rows, and use "
+        f"--from-epoch to resume from an epoch earlier than {epoch}",
     )
 
 
@@ -39,8 +39,8 @@ def foreign_commits(operator: str, title: str, newest: int) -> UsageError:
     return UsageError(
         f"sink {operator}: {title} has committed rows up to epoch {newest} that are not part of the history being "
         "resumed; they cannot be rolled back",
-        hint="resume from the newest epoch of the store that committed these rows; or delete the rows, and resume with "
-        "--take-ownership, which does not change the target",
+        hint="resume with the store that committed these rows, from its newest epoch; or delete the rows yourself, and "
+        "resume with --take-ownership, which leaves the target as it is",
     )
 
 
@@ -72,8 +72,8 @@ def other_table(title: str, before: str | None, now: str | None) -> str | None:
     if before is None or before == now:
         return None
     if now is None:
-        return f"{title} is not there any more, which it has written into ({before})"
-    return f"{title} is another table now ({now}) than the one that it has written into ({before})"
+        return f"{title} is missing: the sink has written to the table with the id {before}"
+    return f"{title} was replaced: the sink has written to the table with the id {before}, and this one has {now}"
 
 
 def first_line(error: Exception) -> str:

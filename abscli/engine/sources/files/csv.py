@@ -21,7 +21,7 @@ _HEAD = 1 << 20
 
 _MEND = (
     "fix that record, or skip such records with on_error: skip (to declare another type for the column "
-    "in schema, run the job on a new store: the types in an epoch cannot change)"
+    "in schema, run the job with a new store: the types in an epoch cannot change)"
 )
 """What an error's hint begins with; how to go on from there follows it."""
 

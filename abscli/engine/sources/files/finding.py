@@ -45,6 +45,6 @@ def refuse_strangers(operator: Operator, directory: str, positions: Iterable[Pos
                 f"the epoch has a read position in this file, but the path of source {operator.id} in the job file, "
                 f"{pattern!r}, does not match the file",
                 path=path,
-                hint="if the path of the source was changed, change it back; otherwise do not use this store: it may "
+                hint="if you changed the path of the source, change it back; otherwise do not use this store: it may "
                 "have been tampered with",
             )

@@ -49,7 +49,7 @@ class JsonLinesSource(FromLines):
                 f"task {self._task}: {split}, record {self._files.splits.records(split) + 1 + line}: {bad[:200]!r} "
                 f"does not fit the schema: {str(error).splitlines()[0]}",
                 hint="fix that line; or skip such lines with `on_error: skip`; or declare another type in `schema`, "
-                "and run the job on a new store, because the types in an epoch cannot change",
+                "and run the job with a new store, because the types in an epoch cannot change",
             ) from None
         self._files.advance(split, data, table.num_rows)
         columns = [table.column(f.name).combine_chunks().cast(f.type) for f in self._schema]

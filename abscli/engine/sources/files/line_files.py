@@ -155,7 +155,7 @@ class LineFiles:
             raise JobFailed(
                 f"task {self.task}: {self.path(name)} was replaced since it was read: the first {offset:,} bytes have "
                 "a different checksum",
-                hint="restore the previous file; or read everything again, with --from-epoch 0 or on a new store",
+                hint="restore the previous file; or read everything again, with --from-epoch 0 or a new store",
             )
         self._proved[name] = mark
 

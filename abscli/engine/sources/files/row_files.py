@@ -136,7 +136,7 @@ class RowFilesSource(FromSplits):
             raise JobFailed(
                 f"task {self._task}: {self._path(name)} was replaced after {self.splits.offset(name):,} rows were "
                 "read: its checksum has changed",
-                hint="restore the previous file; or read everything again, with --from-epoch 0 or on a new store",
+                hint="restore the previous file; or read everything again, with --from-epoch 0 or a new store",
             )
 
     def _let_go(self) -> None:

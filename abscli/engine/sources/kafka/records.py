@@ -132,7 +132,7 @@ class Rows:
         raise JobFailed(
             f"task {self._task}: {split}, offset {record.offset}: {shown[:200]!r} {wanted}: {reason}",
             hint="skip such records with `on_error: skip` or a dead letter; or correct the schema of the source, "
-            "and run on a new store",
+            "and run the job with a new store",
         ) from None
 
 

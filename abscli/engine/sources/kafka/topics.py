@@ -17,7 +17,7 @@ from formats.kafka import Bounds, Place, lags, told
 from formats.native.facts import PartFacts
 from formats.view import Position
 
-ANEW = "read the topic from its beginning with --from-epoch 0, or on a new store"
+ANEW = "read the topic from its beginning with --from-epoch 0, or with a new store"
 
 
 def beginning(
@@ -111,8 +111,8 @@ def check_topic(who: str, topic: str, positions: Iterable[Position], there: Desc
             )
         if None not in (there.id, position.fingerprint) and there.id != position.fingerprint:
             raise JobFailed(
-                f"{who}: topic {topic!r} was recreated: it has the id {there.id}, and what was read of "
-                f"{position.split} up to {position.offset} is of {position.fingerprint}",
+                f"{who}: topic {topic!r} was recreated: its id is {there.id}, but the epoch has a position in "
+                f"{position.split}, offset {position.offset}, of the topic with the id {position.fingerprint}",
                 hint=ANEW,
             )
 
@@ -124,6 +124,6 @@ def check_bounds(who: str, topic: str, position: Position, bounds: Mapping[int, 
     if lag.gap is not None:
         raise JobFailed(
             f"{who}: {position.split} {told(lag)}",
-            hint=f"increase the retention of the topic beyond the downtime of the job; {ANEW}, to process the "
-            f"remaining records",
+            hint="increase the retention of the topic beyond the downtime of the job; to process the "
+            f"remaining records, {ANEW}",
         )

@@ -97,7 +97,7 @@ class PostgresSource:
                 f"source {operator.id}: the epoch has a position in table {self._position.split}, but the job file "
                 f"specifies {self._title}",
                 hint="set the table of the source to its previous name; or start from the beginning, with "
-                "--from-epoch 0 or on a new store",
+                "--from-epoch 0 or a new store",
             )
         self._ended = self._position is None
         kinds, end = None, None

@@ -223,8 +223,9 @@ def _why(job: Job, path: str) -> str:
 def _refuse(removal: Removal, blocked: str | None, path: str) -> None:
     """Damaged where what is needed is not known, StoreInUse where nothing goes since jobs may be alive."""
     if blocked is not None:
-        raise Damaged(f"nothing was removed: {blocked}", path=path, hint="move the unreadable checkpoint elsewhere, "
-            "or repair the checkpoint")
+        raise Damaged(
+            f"nothing was removed: {blocked}", path=path, hint="move the unreadable checkpoint elsewhere, or repair it"
+        )
     first = next((job for job in removal.jobs if job.alive is not None and job.orphans), None)
     if first is not None:
         raise StoreInUse(
