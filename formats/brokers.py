@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -50,6 +50,15 @@ class Seen(NamedTuple):
     ends: Mapping[int, int]
 
 
+def _into(refused: list[str]) -> Callable[[Any], None]:
+    """Return a callback that appends errors to a list.
+
+    It must not refer to the `Brokers` that own the client: the threads and sockets of the client would stay until the
+    next run of the garbage collector.
+    """
+    return lambda error: refused.append(error.str())
+
+
 class Brokers:
     """Those that are named, HOST:PORT with commas between. config: further settings of librdkafka, such as
     `sasl.username`. Raises MissingPackage, BadSetting."""
@@ -64,8 +73,7 @@ class Brokers:
         self._refused: list[str] = []
         check_settings(config)
         own: dict[str, Any] = {
-            **config, "bootstrap.servers": brokers, "error_cb": lambda error: self._refused.append(error.str()),
-            "log_level": 0,
+            **config, "bootstrap.servers": brokers, "error_cb": _into(self._refused), "log_level": 0,
         }  # fmt: skip
         try:
             self._admin = AdminClient(own)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -53,3 +56,22 @@ def test_a_settings_file_in_the_folder_of_the_job_is_read(tmp_path: Path) -> Non
     (tmp_path / "conf" / "client.properties").write_text("client.id=me\n")
     options = {"type": "kafka", "brokers": "127.0.0.1:1", "topic": "t", "config": "conf/client.properties"}
     assert settings_of(Operator("out", Kind.SINK, 1, 8, connector=options), str(tmp_path)) == {"client.id": "me"}
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
+def test_a_client_that_is_not_used_any_more_leaves_no_thread_and_no_descriptor() -> None:
+    def threads_and_descriptors() -> tuple[int, int]:
+        return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
+
+    Brokers("127.0.0.1:1", {})
+    gc.collect()
+    before = threads_and_descriptors()
+    gc.disable()  # it must not depend on when the garbage collector runs
+    try:
+        for _ in range(10):
+            Brokers("127.0.0.1:1", {})
+        threads, descriptors = threads_and_descriptors()
+    finally:
+        gc.enable()
+    assert threads <= before[0] + 4  # of the newest client, which may be ending
+    assert descriptors <= before[1] + 4
