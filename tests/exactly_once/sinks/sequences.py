@@ -26,7 +26,8 @@ from abscli.engine.sinks.staged.printed import print_with
 from abscli.report.findings import Code, SinkVerdict
 from formats.errors import Damaged, OtherJob
 from formats.storage import open_writable
-from tests.support.jobs.backups import FOLDERS, TABLES, back_up
+from tests.support.jobs.backups import FOLDERS, back_up
+from tests.support.jobs.kinds import TABLES
 from tests.support.jobs.lines import Lines, in_a_process, restore_to
 
 KILLS = {

@@ -296,6 +296,7 @@ def test_a_broker_that_is_not_there_is_said(
 # -- a topic that loses records -----------------------------------------------------------------------------------
 
 
+@pytest.mark.cell("D", "stops", "kafka")
 @pytest.mark.parametrize("which", ["rows", "markers"])
 def test_a_topic_that_is_created_again_while_the_job_runs_ends_it(
     lines: Lines, broker: Broker, topic: str, which: str

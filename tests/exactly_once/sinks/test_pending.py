@@ -52,7 +52,7 @@ def rescale_and_tidy(lines: Lines) -> Lines:
     return wide
 
 
-@pytest.mark.cell("B", "exact", "jsonl", "postgres", "upsert", "delta", "iceberg", "kafka")
+@pytest.mark.cell("B", "exact", "jsonl", "bucket", "postgres", "upsert", "delta", "iceberg", "kafka")
 @pytest.mark.cell("B", "at least once", "stdout")
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("between", [tidy, rescale, rescale_and_tidy])

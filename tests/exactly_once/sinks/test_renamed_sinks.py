@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import uuid
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,45 +14,25 @@ from abscli.engine.sinks.delivered.deliveries import Deliveries
 from abscli.report.findings import Code
 from formats.job.changes import Changes, Move
 from formats.native import layout
+from tests.support.jobs.kinds import Kinds, cases
 from tests.support.jobs.lines import (
-    Gate,
     Lines,
     in_a_process,
     killed,
-    make_table,
     wait_until_stopped,
     write_lines,
 )
-from tests.support.kafka import Broker
-from tests.support.postgres import Postgres
 
 RENAMED = Changes((Move("out", "shown"),))
-KILLS = {"jsonl": "reveal", "delta": "committed", "iceberg": "committed", "stdout": "printed", "kafka": "finished",
-         "postgres": "commit", "upsert": "shown"}  # fmt: skip
+KILLS = {"jsonl": "reveal", "bucket": "reveal", "delta": "committed", "iceberg": "committed", "stdout": "printed",
+         "kafka": "finished", "postgres": "commit", "upsert": "shown"}  # fmt: skip
 """Where a sink's rows are in its target, or about to be, and the job does not know."""
-SERVED = ("kafka", "postgres", "upsert")
-"""Sinks that need a server."""
 
 
-@pytest.fixture(
-    params=[pytest.param(type, marks=pytest.mark.integration) if type in SERVED else type for type in KILLS]
-)
-def lines(
-    tmp_path: Path, gate: Gate, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Lines:
-    type, out = request.param, "out"
+@pytest.fixture(params=cases(KILLS))
+def lines(tmp_path: Path, kinds: Kinds, request: pytest.FixtureRequest) -> Lines:
     write_lines(tmp_path, 6)
-    if type in ("postgres", "upsert"):
-        server: Postgres = request.getfixturevalue("postgres_server")
-        monkeypatch.setenv("LINES_DATABASE", server.url)
-        out = f"renamed_{type}"
-        make_table(server.url, out, type)
-    if type == "kafka":
-        broker: Broker = request.getfixturevalue("broker")
-        monkeypatch.setenv("LINES_BROKER", broker.address)
-        out = f"renamed-{uuid.uuid4()}"
-        broker.make(out)
-    return Lines(tmp_path, gate, out, type)
+    return kinds.lines(request.param, tmp_path)
 
 
 @pytest.mark.cell("G", "exact")

@@ -4,7 +4,6 @@ incomplete by `validate`. Where the rows are given up on purpose, all others are
 from __future__ import annotations
 
 import json
-import uuid
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -34,26 +33,18 @@ from formats.native.sink import MARKERS, Stretch
 from formats.native.transactions import Transaction
 from formats.plan import Plan
 from formats.storage import MemoryStorage
-from tests.support.jobs.backups import FOLDERS, TABLES, back_up
-from tests.support.jobs.lines import Gate, Lines, make_table, write_lines
-from tests.support.postgres import Postgres
+from tests.support.jobs.backups import BACKED_UP, back_up
+from tests.support.jobs.kinds import Kinds, cases
+from tests.support.jobs.lines import Gate, Lines, write_lines
 
 FIRST, LATER = "1" * 32, "2" * 32
 """Ids of attempts."""
 
 
-@pytest.fixture(
-    params=[*FOLDERS, *(pytest.param(type, marks=pytest.mark.integration) for type in TABLES)]
-)
-def lines(tmp_path: Path, gate: Gate, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Lines:
-    type, out = request.param, "out"
+@pytest.fixture(params=cases(BACKED_UP))
+def lines(tmp_path: Path, kinds: Kinds, request: pytest.FixtureRequest) -> Lines:
     write_lines(tmp_path, 12)
-    if type in TABLES:
-        server: Postgres = request.getfixturevalue("postgres_server")
-        monkeypatch.setenv("LINES_DATABASE", server.url)
-        out = f"restored_{type}_{uuid.uuid4().hex[:8]}"
-        make_table(server.url, out, type)
-    return Lines(tmp_path, gate, out, type)
+    return kinds.lines(request.param, tmp_path)
 
 
 def verdict(lines: Lines) -> SinkVerdict:
@@ -321,19 +312,19 @@ def test_a_table_from_which_its_owner_deletes_rows_is_exact(lake: Lines) -> None
     assert {line for line, n in lake.wrong().items() if not line.startswith("line 0 ")} == set()
 
 
-@pytest.mark.cell("H", "refused", "delta")
-def test_a_plan_that_was_made_while_the_job_ran_is_stale_when_that_has_gone_on(lake: Lines) -> None:
+@pytest.mark.cell("H", "refused")
+def test_a_plan_that_was_made_while_the_job_ran_is_stale_when_that_has_gone_on(lines: Lines) -> None:
     plans: list[Plan[NativePlan]] = []
 
     def plan(epochs: int) -> None:
         if epochs == 3:
-            made = plan_recovery(lake.store())
+            made = plan_recovery(lines.store())
             assert isinstance(made, Plan)
             plans.append(made)
 
-    lake.run(epochs=8, at=plan)
+    lines.run(epochs=8, at=plan)
     with pytest.raises(StalePlan, match=r"the job has continued since: epoch \d+ is complete, the plan covers .* \d+"):
-        restore(plans[0], lake.job().topology, options(lake))
+        restore(plans[0], lines.job().topology, options(lines))
 
 
 def test_a_restore_in_place_behind_committed_rows_is_refused_or_leaves_them(lake: Lines) -> None:

@@ -8,7 +8,6 @@ import os
 import shutil
 import sys
 import time
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,57 +16,28 @@ import pytest
 from abscli.engine.sinks import files
 from abscli.engine.sinks.delivered import deliveries
 from tests.exactly_once.sinks.sequences import KILLS, Sequence
-from tests.support.jobs.backups import TABLES
-from tests.support.jobs.lines import Gate, Lines, make_table, write_lines
-from tests.support.kafka import Broker
-from tests.support.objects.fixtures import Servers, use
-from tests.support.objects.places import bucket_place
-from tests.support.postgres import Postgres
+from tests.support.jobs.kinds import Kinds, cases
+from tests.support.jobs.lines import write_lines
 
 EPOCHS = 30
-SERVED = ("bucket", "kafka", *TABLES)
-"""Kinds that need a server."""
 SECONDS = float(os.environ.get("SEQUENCE_SECONDS", 600))
 """Seconds for which the soak tier plays each kind of sink."""
 SEED = int(os.environ.get("SEQUENCE_SEED", 1))
 """The first seed of the soak tier."""
 
-EACH = pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=pytest.mark.integration) if kind in SERVED else kind for kind in KILLS]
-)
+EACH = pytest.mark.parametrize("kind", cases(KILLS))
 
 
 @pytest.fixture
-def begin(
-    kind: str, tmp_path: Path, gate: Gate, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[int], Sequence]:
+def begin(kind: str, tmp_path: Path, kinds: Kinds) -> Callable[[int], Sequence]:
     """A function that begins the sequence of a seed, in a folder and on targets of its own."""
-    if kind in TABLES:
-        server: Postgres = request.getfixturevalue("postgres_server")
-        monkeypatch.setenv("LINES_DATABASE", server.url)
-    if kind == "kafka":
-        broker: Broker = request.getfixturevalue("broker")
-        monkeypatch.setenv("LINES_BROKER", broker.address)
-    if kind == "bucket":
-        servers: Servers = request.getfixturevalue("servers")
-        bucket = use(servers.get("S3 by moto"), monkeypatch)
-        monkeypatch.setenv("CLAIM_SECONDS", "2")
-
-    def target(folder: Path) -> Lines:
-        name = f"seq_{uuid.uuid4().hex[:8]}"
-        if kind in TABLES:
-            make_table(server.url, name, kind)
-        if kind == "kafka":
-            broker.make(name)
-        if kind == "bucket":
-            return Lines(folder, gate, str(bucket_place(bucket).root), "jsonl")
-        return Lines(folder, gate, "-" if kind == "stdout" else name, kind)
 
     def sequence(seed: int) -> Sequence:
         folder = tmp_path / str(seed)
         write_lines(folder, EPOCHS)
-        has_two = seed % 3 == 0 and kind != "stdout"
-        return Sequence(target(folder), kind, seed, (target(folder),) if has_two else ())
+        names = ("one", "two") if seed % 3 == 0 and kind != "stdout" else ("one",)
+        first, *others = [kinds.lines(kind, folder, name) for name in names]
+        return Sequence(first, kind, seed, tuple(others))
 
     return sequence
 

@@ -94,7 +94,7 @@ def test_a_target_that_was_moved_is_gone_on_with(tmp_path: Path, gate: Gate) -> 
     assert after.wrong() == {}
 
 
-@pytest.mark.cell("I", "exact", "jsonl", "postgres", "upsert", "delta", "iceberg", "kafka")
+@pytest.mark.cell("I", "exact", "jsonl", "bucket", "postgres", "upsert", "delta", "iceberg", "kafka")
 def test_an_older_copy_of_the_store_that_takes_over_writes_nothing_of_its_own_again(lines: Lines) -> None:
     """The marks of its epochs have been replaced by those of newer ones when it comes back."""
     if lines.type == "stdout":

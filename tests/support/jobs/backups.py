@@ -7,18 +7,36 @@ import shutil
 import uuid
 from collections.abc import Callable
 
+from formats.storage import open_writable, walk
+from tests.support.jobs.kinds import TABLES
 from tests.support.jobs.lines import Lines, copy_while_it_changes
 from tests.support.postgres import execute
 
 FOLDERS = {"jsonl": "{out}", "delta": "{out}", "iceberg": "lake"}
 """Folder of the target by type of sink, relative to the folder of the job."""
-TABLES = ("postgres", "upsert")
 MARKER_TABLES = ("abs_epochs", "abs_writers")
+BACKED_UP = (*FOLDERS, "bucket", *TABLES)
+"""Kinds of sinks whose target has backups."""
 
 
 def back_up(lines: Lines) -> Callable[[], None]:
     """Back the target up as it is now; return the function that puts the backup back, as often as one likes."""
+    if "://" in lines.out:
+        return _back_up_bucket(lines)
     return _back_up_tables(lines) if lines.type in TABLES else _back_up_folder(lines)
+
+
+def _back_up_bucket(lines: Lines) -> Callable[[], None]:
+    place = open_writable(lines.out)
+    kept = {entry.name: place.read(entry.name) for entry in walk(place)}
+
+    def put_back() -> None:
+        for name in {entry.name for entry in walk(place)} - kept.keys():
+            place.delete(name)
+        for name, data in kept.items():
+            place.put(name, data, replace=True)
+
+    return put_back
 
 
 def _back_up_folder(lines: Lines) -> Callable[[], None]:

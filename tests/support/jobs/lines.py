@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
@@ -272,7 +272,21 @@ class Lines:
         """How much more or less often than once each line is visible, where it is not once."""
         shown = self.shown()
         due = Counter(line for file in (self.folder / "in").iterdir() for line in file.read_text().splitlines())
-        return {line: shown[line] - due[line] for line in shown.keys() | due.keys() if shown[line] != due[line]}
+        wrong = {line: shown[line] - due[line] for line in shown.keys() | due.keys() if shown[line] != due[line]}
+        if wrong:
+            sys.stdout.write("\n".join(self._epochs()))  # shown beside the failure of the test
+        return wrong
+
+    def _epochs(self) -> Iterator[str]:
+        """What the complete epochs of each store say: the positions of sources, and the rows that a sink has named."""
+        for place in sorted(self.folder.glob("*/abs-store.json")):
+            name = place.parent.name
+            for epoch in self.complete(name):
+                for part in self.store(name).parts(epoch):
+                    at = [f"{position.split}: {position.offset}" for position in part.positions or ()]
+                    rows = [f"{file.name}: {file.rows} rows" for file in part.sink]
+                    if at or rows:
+                        yield f"{name}@{epoch} {part.task}: {', '.join(at + rows)}"
 
 
 def iceberg_table(folder: Path, name: str = "out") -> Any:
