@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 import time
@@ -129,6 +130,21 @@ def temporary() -> Iterator[None]:
         for name in ("SPARK_LOCAL_DIRS", "LOCAL_DIRS"):
             patch.delenv(name, raising=False)
         yield
+
+
+LEFT_OPEN = 200
+"""Descriptors that the tests of a file may leave open: of a Spark session, and of clients of servers."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def descriptors() -> Iterator[None]:
+    """Fail a file whose tests leave many descriptors open: select(), which Spark's client uses, fails above 1,023."""
+    before = len(os.listdir("/dev/fd"))
+    yield
+    if len(os.listdir("/dev/fd")) > before + LEFT_OPEN:
+        gc.collect()
+        left = len(os.listdir("/dev/fd")) - before
+        assert left <= LEFT_OPEN, f"the tests of this file have left {left} descriptors open"
 
 
 @pytest.fixture(scope="session")
