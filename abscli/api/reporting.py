@@ -398,7 +398,7 @@ def _of_file(name: str, store: str | None) -> HtmlReport:
         )  # fmt: skip
         return HtmlReport(name, facts)
     shown = f"has the schema {schema}" if isinstance(schema, str) else "has no schema"
-    raise FormatError(f"`abs report` does not support this file: the file {shown}", path=name, hint=saved.SAVED_BY)
+    raise FormatError(f"`abs report` does not support this file, which {shown}", path=name, hint=saved.SAVED_BY)
 
 
 def _advice(format: str) -> Advice:

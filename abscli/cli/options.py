@@ -198,12 +198,12 @@ StateMemory = Annotated[
     ANY_FILE,
 ]
 AcceptMissingParts = Annotated[
-    bool, typer.Option("--accept-missing-parts", help="Continue although parts of the output are missing."),
+    bool, typer.Option("--accept-missing-parts", help="Continue even if parts of the output are missing."),
     CHOSEN_FILE,
 ]
 TakeOwnership = Annotated[
     bool,
-    typer.Option("--take-ownership", help="Take ownership of sinks written by another history."),
+    typer.Option("--take-ownership", help="Take over sinks that another store has written to."),
     CHOSEN_FILE,
 ]
 Ref = Annotated[
@@ -257,7 +257,7 @@ Uid = Annotated[
 ]
 Force = Annotated[
     bool,
-    typer.Option("--force", help="Overwrite the --out file even if not written by abs."),
+    typer.Option("--force", help="Overwrite --out even if abs did not write it."),
     NO_FILE,
 ]
 Failed = Annotated[

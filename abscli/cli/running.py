@@ -330,7 +330,7 @@ def warn_of_repeats(store: str, epoch: int) -> None:
     repeats = may_repeat(detail.policy, detail.channels)
     if repeats:
         output.warn(
-            f"epoch {epoch} was taken with the policy at-least-once: {counted(total(repeats), 'record')} may be "
+            f"epoch {epoch} was taken with the at-least-once policy: {counted(total(repeats), 'record')} may be "
             f"processed twice, on {counted(len(repeats), 'channel')}; 'abs validate' lists the channels"
         )
 

@@ -31,7 +31,7 @@ def copy(
     ref: Ref,
     path: Annotated[
         str,
-        typer.Argument(metavar="PATH", help="Directory or prefix of the copy: new, or an older copy."),
+        typer.Argument(metavar="PATH", help="Target directory or prefix; may hold an older copy."),
     ],
     output: OutputForm = Output.TABLE,
     quiet: Quiet = False,

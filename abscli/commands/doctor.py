@@ -30,7 +30,7 @@ def doctor(
     path: Annotated[
         str | None,
         typer.Argument(metavar="PATH", show_default=False,
-                       help="Location of a store, existing or not: a directory or a URI."),
+                       help="Location of a store, which need not exist yet."),
     ] = None,
     spark: Annotated[
         bool, typer.Option("--spark", help="Also start Spark and run a Python task."), CHOSEN_FILE

@@ -46,7 +46,7 @@ def gc(
     keep: Annotated[
         int | None,
         typer.Option("--keep", "--keep-last", metavar="N", parser=at_least(1),
-                     help="Retain N epochs (default: 10, or 1 with other rules)."),
+                     help="Retain N epochs (default: 10; with other rules: 1)."),
         ANY_FILE,
     ] = None,
     keep_hourly: Annotated[
@@ -70,7 +70,7 @@ def gc(
     keep_tag: Annotated[
         list[str] | None,
         typer.Option("--keep-tag", metavar="TAG",
-                     help="Protect only epochs with this tag; repeatable."),
+                     help="Of tagged epochs, retain only these; repeatable."),
         ANY_FILE,
     ] = None,
     older_than: Annotated[

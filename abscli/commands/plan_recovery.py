@@ -83,7 +83,7 @@ def plan_recovery(
     ] = None,
     epoch: Annotated[
         int | None,
-        typer.Option("--epoch", metavar="EPOCH", parser=at_least(0), help="Epoch to recover, as in PATH@7."),
+        typer.Option("--epoch", metavar="EPOCH", parser=at_least(0), help="Epoch to recover: 7 for PATH@7."),
         ANY_FILE,
     ] = None,
     parallelism: Annotated[
@@ -104,7 +104,7 @@ def plan_recovery(
     set_offset: Annotated[
         list[str] | None,
         typer.Option("--set-offset", metavar="SOURCE:SPLIT=N",
-                     help="Spark: set its next offset; repeatable."),
+                     help="Spark: set the next offset; repeatable."),
         ANY_FILE,
     ] = None,
     name_source: Annotated[

@@ -30,7 +30,7 @@ def report(
     ref: Annotated[
         str,
         typer.Argument(metavar="REF",
-                       help="Store or epoch (PATH, PATH@7), or JSON of validate, diff or a plan."),
+                       help="Store, epoch (PATH@7), plan, or JSON of validate or diff."),
     ],
     out: Annotated[
         str | None,
@@ -49,7 +49,7 @@ def report(
     store: Annotated[
         str | None,
         typer.Option("--store", metavar="PATH", show_default=False,
-                     help="Store that the JSON file refers to, for the job graph."),
+                     help="For a JSON file: read the job graph from this store."),
         CHOSEN_FILE,
     ] = None,
     topology: Annotated[

@@ -49,7 +49,7 @@ class Until(StrEnum):
 
 
 def restore(
-    plan: Annotated[str, typer.Argument(metavar="PLAN", help="Plan file of 'abs plan-recovery --out'.")],
+    plan: Annotated[str, typer.Argument(metavar="PLAN", help="Plan from 'abs plan-recovery --out'.")],
     job: Annotated[
         str | None,
         typer.Option("--job", metavar="JOB",
@@ -59,7 +59,7 @@ def restore(
     store: Annotated[
         list[str] | None,
         typer.Option("--store", metavar="PATH", show_default=False,
-                     help="Remote location that the plan may use; repeatable."),
+                     help="Remote location the plan may use; repeatable."),
         CHOSEN_FILE,
     ] = None,
     to: Annotated[
@@ -79,7 +79,7 @@ def restore(
     insecure: Insecure = False,
     until: Annotated[
         Until,
-        typer.Option("--until", help="Stop after replay or end of input."),
+        typer.Option("--until", help="Stop after replay or at input end."),
         ANY_FILE,
     ] = Until.DRAINED,
     policy: PolicyChoice = None,

@@ -63,7 +63,7 @@ def run(
     context: typer.Context,
     job: Annotated[
         str,
-        typer.Argument(metavar="JOB", help="Job file: YAML, JSON, or Python, which is imported."),
+        typer.Argument(metavar="JOB", help="Job file: YAML, JSON, or Python (its code is run)."),
     ],
     store: Annotated[
         str | None,
@@ -178,7 +178,7 @@ def run(
     sample: Annotated[
         int | None,
         typer.Option("--sample", metavar="N", parser=at_least(1), show_default=False,
-                     help="With --dry-run: show N rows of each operator."),
+                     help="With --dry-run: show N rows from each operator."),
         ANY_FILE,
     ] = None,
     log_format: LogFormat = LogForm.TEXT,

@@ -55,7 +55,7 @@ def simulate(
     job: Annotated[
         str | None,
         typer.Argument(metavar="JOB", show_default=False,
-                       help="Job file: YAML, JSON, or Python, which is imported."),
+                       help="Job file: YAML, JSON, or Python (its code is run)."),
     ] = None,
     example: Annotated[
         Example | None,

@@ -195,7 +195,7 @@ def _given(topology: Topology, rows: Mapping[str, Iterable[Row]]) -> dict[str, l
     sources = {op.id: op for op in topology.operators if op.kind is Kind.SOURCE}
     _check_ids(rows, sources, "source", "rows")
     if missing := [id for id in sources if id not in rows]:
-        raise UsageError(f"no rows for source {missing[0]}", hint="provide rows for each source, even if only []")
+        raise UsageError(f"no rows for source {missing[0]}", hint="provide rows for each source ([] for none)")
     return {id: [_line(row, op) for row in rows[id]] for id, op in sources.items()}
 
 
@@ -306,7 +306,7 @@ def _last(rows: Sequence[Written], key: tuple[str, ...] | None, sink: str) -> di
     if key is None or any(column not in written.row for written in rows for column in key):
         raise UsageError(
             f"cannot determine which rows of sink {sink} to compare: later rows may replace earlier ones",
-            hint=f'set the key columns of the sink: keys={{"{sink}": ["column"]}}, or [] if every row counts',
+            hint=f'set the key columns of the sink: keys={{"{sink}": ["column"]}}, or [] to compare all rows',
         )
     if key:
         return {_text([written.row[column] for column in key]): written for written in rows}

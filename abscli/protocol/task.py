@@ -111,7 +111,7 @@ class Task:
             strangers = ", ".join(map(str, sorted(self.back - frozenset(self.inputs))))
             raise ProtocolError(f"{name}: back edges {strangers} are not inputs")
         if self.back and not self.regular and not policy.copies_at_first:
-            raise ProtocolError(f"{name}: no regular input, so no barrier would ever start the copy of its state")
+            raise ProtocolError(f"{name}: no regular input, so no barrier would ever start its snapshot")
         self.sent = dict.fromkeys(self.outputs, 0) | dict(sent or {})
         self.received = dict.fromkeys(self.inputs, 0) | dict(received or {})
         self.finished = finished
@@ -307,8 +307,8 @@ class Task:
         if epoch not in self._logging:
             return []
         if channel not in self._logging[epoch]:
-            raise ProtocolError(f"{self.name}: unexpected barrier {epoch} on {channel}: a duplicate, or late on a "
-                "regular input")
+            raise ProtocolError(f"{self.name}: unexpected barrier {epoch} on {channel}: it is a duplicate, or "
+                "came late on an input that is no back edge")
         self._logging[epoch].discard(channel)
         return self._persist_if_whole(epoch)
 

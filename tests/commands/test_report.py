@@ -571,7 +571,7 @@ def test_a_page_has_to_have_a_place(store: Path, capsys: pytest.CaptureFixture[s
         (b"{}", "has no schema"),
         (
             b'{"schema": "abs.run", "version": "0-dev"}',
-            "`abs report` does not support this file: the file has the schema abs.run",
+            "`abs report` does not support this file, which has the schema abs.run",
         ),
         (b'{"schema": "abs.validate", "version": "0-dev"}', "is not a valid abs.validate"),
         (b'{"schema": "abs.diff", "version": "0-dev", "from": 3}', "is not a valid abs.diff"),

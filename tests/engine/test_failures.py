@@ -179,7 +179,7 @@ def test_two_stores_do_not_take_turns_at_one_sink(tmp_path: Path, small_batches:
     done = restore(plan, word_count(), inline(tmp_path, until="end"), to=str(tmp_path / "copy"))
     assert done.finished
     assert last_counts(tmp_path) == counts
-    with pytest.raises(UsageError, match="contains output that attempt"):
+    with pytest.raises(UsageError, match="contains output of attempt"):
         run(word_count(), tmp_path, from_epoch=plan.body.epoch)
     assert last_counts(tmp_path) == counts
 

@@ -38,7 +38,7 @@ def test_a_backup_that_is_put_back_is_refused_and_then_takes_the_sink_over(lines
     lines.resume(epochs=more)
     shutil.rmtree(lines.folder / "a")
     (lines.folder / "backup").rename(lines.folder / "a")
-    with pytest.raises(UsageError, match="contains output that attempt") as refused:
+    with pytest.raises(UsageError, match="contains output of attempt") as refused:
         lines.resume()
     assert "--take-ownership" in str(refused.value.hint)
     outcome = lines.resume(take_ownership=True)
@@ -70,7 +70,7 @@ def test_a_copy_made_while_the_job_ran_goes_on_from_its_own_newest_epoch(lines: 
     lines.run(epochs=7, at=copy)
     lines.resume("b")
     assert lines.wrong() == {}
-    with pytest.raises(UsageError, match="contains output that attempt"):
+    with pytest.raises(UsageError, match="contains output of attempt"):
         lines.resume("a")
 
 

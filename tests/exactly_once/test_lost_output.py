@@ -23,7 +23,7 @@ def test_a_part_that_is_gone_is_said_and_made_again_from_the_epoch_before_it(lin
         lines.resume()
     assert lines.sink.visible() == before
     hint = str(refused.value.hint)
-    lines.run(from_epoch=int(hint.partition("--from-epoch ")[2].partition(";")[0]))
+    lines.run(from_epoch=int(hint.partition("--from-epoch ")[2].partition(",")[0]))
     assert lines.wrong() == {}
 
 
@@ -66,7 +66,7 @@ def test_nothing_is_moved_where_a_run_is_refused(lines: Lines) -> None:
     shutil.copytree(lines.folder / "a", lines.folder / "b")
     lines.resume("b", epochs=1)
     before = {path: path.stat().st_ino for path in (lines.folder / "out").rglob("part-*")}
-    with pytest.raises(UsageError, match="contains output that attempt"):
+    with pytest.raises(UsageError, match="contains output of attempt"):
         lines.resume("a")
     assert {path: path.stat().st_ino for path in (lines.folder / "out").rglob("part-*")} == before
     assert len(lines.store("a").attempts()) == 1

@@ -168,7 +168,7 @@ class SecureLine(Line):
             if self.is_open:
                 return
             if not self._take():
-                raise ConnectionError("the peer closed the connection when it was asked for its certificate")
+                raise ConnectionError("the peer closed the connection when asked for its certificate")
 
     def _take(self) -> int:
         """Bytes that have come on the socket, still encrypted; 0 at its end."""

@@ -83,8 +83,8 @@ class Table:
         try:
             if not _is_unambiguous(url):
                 raise UsageError(
-                    f"{self.owner}: {self.url_env} is not a valid URL: the text after the user name is not a "
-                    "password, a host or a port",
+                    f"{self.owner}: {self.url_env} is not a valid URL: it has no valid password, host and port after "
+                    "the user name",
                     hint="percent-encode the password: write @ as %40, / as %2F and : as %3A",
                 )
             return psycopg.connect(url, autocommit=True, connect_timeout=10, application_name="abs", **more)

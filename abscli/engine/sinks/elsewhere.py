@@ -53,6 +53,6 @@ def refused(one: Elsewhere, parent: int) -> UsageError:
     return UsageError(
         f"sink {one.operator}: {one.rows} rows of epoch {parent} may be missing in {one.place}: the run that staged "
         "them did not end cleanly, and no sink in the job file writes there now",
-        hint="run the job once with the sink unchanged, which publishes the rows, and then change it; or use "
+        hint="run the job once with the original sink to publish the rows, then change the sink; or use "
         "--accept-missing-parts to resume without these rows",
     )

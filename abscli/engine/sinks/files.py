@@ -162,7 +162,7 @@ class Files:
         if not self._permissions.take_ownership:
             raise UsageError(
                 f"sink {op.id}: {folder.path} contains output of attempt {claim.attempt} of the store {claim.store}, "
-                "which is newer than the newest attempt of the current store",
+                "and that attempt is newer than all attempts of the current store",
                 hint=f"resume with the store {claim.store}; or give the sink another path; or use --take-ownership to "
                 "move aside all output that the current store did not write",
             )

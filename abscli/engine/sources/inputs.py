@@ -19,7 +19,7 @@ from formats.job.model import Kind, Operator, Topology
 from formats.native.facts import PartFacts
 from formats.view import Position
 
-_PUT_BACK = "restore the old data; or read everything again, with --from-epoch 0 or on another store"
+_PUT_BACK = "restore the old data; or read everything again, with --from-epoch 0 or another store"
 
 
 @dataclass(frozen=True, slots=True)

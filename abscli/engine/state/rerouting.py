@@ -137,6 +137,6 @@ class Rerouting:
             f"the {records} in-flight records of the epoch on the {edge.partition} edge {edge.name} "
             f"cannot be redistributed from {before} to {after} tasks of {edge.target}: {reason}",
             path=self._storage.root,
-            hint="resume with the parallelism of the epoch and --policy aligned until the next epoch is complete; "
-            "then rescale from that epoch, which has no in-flight records on regular channels",
+            hint="resume with the parallelism of the epoch and --policy aligned, and wait for the next complete "
+            "epoch; then rescale from that epoch, which has no in-flight records on regular channels",
         )

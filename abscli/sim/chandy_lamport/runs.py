@@ -125,7 +125,7 @@ def explore(system: System, scope: Scope, *, every_run: bool = False, most: int 
     run of the theorem, are made in every single run; `ends` counts them. The scope must be finite for that.
     """
     if every_run and scope.moves is None:
-        raise ValueError("every_run requires a limit on the number of moves, because runs do not end without a limit")
+        raise ValueError("every_run requires a limit on the number of moves, because runs would otherwise never end")
     first = World(system, scope)
     numbers = {first.key(): 0}
     before: list[list[int]] = [[]]

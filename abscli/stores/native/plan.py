@@ -182,8 +182,8 @@ def newest_whole(
         f"no epoch is intact ({reasons('epoch', skipped) or 'there is none'})",
         path=store.path,
         hint=f"`abs validate {shlex.quote(store.path)}` lists the damaged files, and `abs rebuild "
-        f"{shlex.quote(store.path)} --job JOB` the metadata that can be rebuilt; if neither helps, start the job from "
-        "the beginning in a new store",
+        f"{shlex.quote(store.path)} --job JOB` lists the metadata that can be rebuilt; if neither helps, start the "
+        "job from the beginning in a new store",
     )
 
 

@@ -101,7 +101,7 @@ def check_job(plan: Plan[NativePlan], store: NativeStore, topology: Topology, ch
     if change is None or not change.generation or _differs(store.topology(plan.body.epoch), topology, change.heirs):
         raise OtherJob(
             f"job {topology.job!r} has topology {given[:12]}…, the plan is for {plan.body.topology_sha256[:12]}…",
-            hint="pass the job file with which the store was written",
+            hint="pass the file of the job that wrote the store",
         )
 
 

@@ -177,7 +177,7 @@ def _placed(
         out.append(SetPosition(source, split, places.at(end, split) or 0, to, places.unit_of(end)))
     if out and new == starts:
         message = f"these are the positions at which batch {batch} began: its whole input would be read again"
-        return NoPlan(message, path=layout.offsets(batch), hint=f"roll back to batch {batch - 1}, with its state")
+        return NoPlan(message, path=layout.offsets(batch), hint=f"roll back to batch {batch - 1} and its state")
     return tuple(out)
 
 

@@ -300,7 +300,7 @@ def test_an_upload_that_was_ended_by_somebody_is_missed(lines: Lines) -> None:
 
 def test_a_sink_that_shows_anothers_output_is_taken_over_on_purpose(lines: Lines) -> None:
     lines.run("a", epochs=3)
-    with pytest.raises(UsageError, match="contains output that attempt"):
+    with pytest.raises(UsageError, match="contains output of attempt"):
         lines.run("b")
     lines.run("b", take_ownership=True, epochs=3)
     lines.resume("a", take_ownership=True)

@@ -106,7 +106,7 @@ class Deliveries:
             raise UsageError(
                 f"sink {target.operator}: {undone}",
                 hint="restore the missing data; or use --take-ownership to resume with the target as it is: rows that "
-                "are still in the store are written again, and the others are given up",
+                "are still in the store are written again, and the others are lost",
             )
         line = tuple(stretches(promises.lives, parent)) if parent else ()
         shown = shown_by(target, store.storage if store is not None else None, ids)

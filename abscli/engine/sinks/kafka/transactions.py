@@ -143,7 +143,7 @@ class Transactions:
     def _away(self, error: Any) -> EngineStopped:
         return EngineStopped(
             f"sink {self._operator.id}: {Topic.of(self._operator).brokers} cannot start a transaction: {error.str()}",
-            hint="start the broker again, or allow the job's user to write in transactions; staged rows are kept",
+            hint="start the broker again, or allow the job's user to write transactions; staged rows are kept",
         )
 
     def _not_taken(self, error: Any) -> JobFailed:

@@ -17,7 +17,7 @@ def rows_refused(operator: str, title: str, reason: str) -> JobFailed:
     """Return the error for rows that a target refused before a manifest named them."""
     return JobFailed(
         f"sink {operator}: {title} rejected the rows: {reason}",
-        hint="change the target or the job so that the target accepts the rows, then resume; no epoch contains them "
+        hint="change the target or the job so that the target accepts the rows, then resume; no epoch names the rows "
         "yet",
     )
 
@@ -38,7 +38,7 @@ def foreign_commits(operator: str, title: str, newest: int) -> UsageError:
     """
     return UsageError(
         f"sink {operator}: {title} has committed rows up to epoch {newest} that are not part of the history being "
-        "resumed; they cannot be rolled back",
+        "resumed, and cannot be rolled back",
         hint="resume with the store that committed these rows, from its newest epoch; or delete the rows yourself, and "
         "resume with --take-ownership, which leaves the target as it is",
     )

@@ -209,7 +209,7 @@ def _errors_of_files(path: str) -> Iterator[None]:
 def _storage(root: str) -> ObjectStorage | HdfsStorage:
     storage = open_storage(root)
     if isinstance(storage, LocalStorage):
-        raise FormatError("is not a URI of a bucket or of HDFS", path=root)
+        raise FormatError("is not a bucket or HDFS URI", path=root)
     return storage
 
 

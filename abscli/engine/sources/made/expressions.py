@@ -51,8 +51,8 @@ def rows_maker(columns: Mapping[str, object], seed: int, where: str) -> MakeRows
                 rows = f"rows {numbers[0]} to {numbers[-1]}"
                 raise JobFailed(
                     f"{where}: column {name!r} has no value in one of {rows}: {_first_line(error)}",
-                    hint="change the expression of this column; for rows that were already generated its values must "
-                    "not change",
+                    hint="change the expression of this column so that rows that were already generated keep their "
+                    "values",
                 ) from None
         return pa.record_batch([values[name] for name in columns], schema=schema)
 

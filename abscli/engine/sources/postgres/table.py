@@ -25,7 +25,7 @@ T = TypeVar("T")
 KEY_TYPES = ("int2", "int4", "int8", "numeric", "text", "varchar", "uuid", "date", "timestamp", "timestamptz")
 _KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S": "a sequence", "c": "a type"}
 _PUT_BACK = (
-    "restore the old data; or read everything again, with --from-epoch 0 or on another store; or mark the source "
+    "restore the old data; or read everything again, with --from-epoch 0 or another store; or mark the source "
     "deterministic: false, to resume anyway"
 )
 _UNIQUE = """
@@ -191,7 +191,7 @@ def _check_key(
             hint=f"run `alter sequence {sequence[0]} cache 1`, and reconnect the sessions that write to the table",
         )
     if sequence is not None and sequence[2] < 0:
-        raise UsageError(f"{table.owner}: {title} does not grow: sequence {sequence[0]} counts down")
+        raise UsageError(f"{table.owner}: {title} has decreasing keys: sequence {sequence[0]} counts down")
 
 
 def schema_in(looked: Looked, operator: Operator) -> pa.Schema:
@@ -225,7 +225,7 @@ def check_same(
             raise JobFailed(
                 f"{table.owner}: column {name!r} of {table.title} is {now.get(name, 'missing')}, but was {kind} in the "
                 "epoch",
-                hint="revert the change to the table; or read everything again, with --from-epoch 0 or on a new "
+                hint="revert the change to the table; or read everything again, with --from-epoch 0 or a new "
                 "store",
             )
     if not strict or before is None:

@@ -168,5 +168,5 @@ def _prove(storage: Storage, progress: Callable[[int], None]) -> None:
         raise Damaged(
             f"the copy would not be intact, and was not kept: {first.path}{whose} {first.message}",
             path=storage.root,
-            hint="check the snapshot itself with abs validate; remove damaged operators in the changes file",
+            hint="check the snapshot with abs validate; use the changes file to remove damaged operators",
         )

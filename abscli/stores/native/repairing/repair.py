@@ -216,7 +216,7 @@ class _Work:
             raise NoRecovery(
                 f"epoch {self.epoch} is not repaired: {', '.join(changed)} changed since it was taken",
                 path=os.path.join(directory, changed[0]),
-                hint="restore the code with which the epoch was taken; or plan without --strategy repair",
+                hint="restore the code that took the epoch; or plan without --strategy repair",
             )
         self._attempt = AttemptFacts(
             attempt=attempts[-1].attempt + 1,
