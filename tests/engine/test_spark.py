@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -35,6 +36,7 @@ from tests.support.jobs.small import (
     write_skewed,
     write_words,
 )
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.minutes
 
@@ -151,16 +153,31 @@ def test_killed_again_and_again(tmp_path: Path, spark: Any, kills: int) -> None:
     assert set(rows) == pairs
 
 
+def settled(folder: Path) -> list[tuple[Path, int]]:
+    """The files of a store and their sizes, once the workers of a job that was killed have ended their last write."""
+    seen: list[list[tuple[Path, int]]] = [[]]
+
+    def is_settled() -> bool:
+        time.sleep(0.5)
+        try:
+            seen.append(sorted((path, path.stat().st_size) for path in folder.rglob("*") if path.is_file()))
+        except FileNotFoundError:
+            return False  # a temporary file got its name
+        return seen[-1] == seen[-2] and not any(path.name.startswith(".tmp-") for path, _ in seen[-1])
+
+    wait_for(is_settled)
+    return seen[-1]
+
+
 def test_a_restore_into_another_store_leaves_the_first_alone(tmp_path: Path, spark: Any) -> None:
     pairs = write_graph(tmp_path, nodes=500, degree=3, turning=True)
     run_and_kill(reach(), tmp_path, spark, in_an_epoch, interval=0.05)
     open_gate(tmp_path)
-    before = sorted((p.relative_to(tmp_path), p.stat().st_size) for p in (tmp_path / STORE).rglob("*") if p.is_file())
+    before = settled(tmp_path / STORE)
     plan = plan_recovery(store(tmp_path))
     copy = tmp_path / "copy"
     done = restore(plan, reach(), options(tmp_path, spark, until="end", keep=None), to=str(copy))
-    after = sorted((p.relative_to(tmp_path), p.stat().st_size) for p in (tmp_path / STORE).rglob("*") if p.is_file())
-    assert before == after
+    assert settled(tmp_path / STORE) == before
     assert NativeStore(LocalStorage(copy)).manifest(done.epoch).idle
     rows = output_pairs(tmp_path)
     assert set(rows) == pairs

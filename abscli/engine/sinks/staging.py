@@ -63,8 +63,7 @@ class StagingSink(ABC):
         if not batch.num_rows:
             return
         if self._open is None:
-            file = self._begin()
-            self._open = PART_FILES[self._type](file, self._name_of(file), self._name)
+            self._open = self._new_part(self._begin())
         self._open.write(batch)
 
     def cut(self, epoch: int) -> Callable[[], tuple[SinkFile, ...]]:
@@ -105,6 +104,10 @@ class StagingSink(ABC):
             self._drop(file.file)
         self._open = None
         self._unstaged.clear()
+
+    def _new_part(self, file: IO[bytes]) -> PartFile:
+        """Return a part that writes to a file."""
+        return PART_FILES[self._type](file, self._name_of(file), self._name)
 
     @abstractmethod
     def _begin(self) -> IO[bytes]:

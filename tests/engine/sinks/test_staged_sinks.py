@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from abscli.engine.errors import EngineStopped
 from abscli.engine.sinks.delivered.deliveries import delivery_of, missing, shown_by, undelivered
+from abscli.engine.sinks.part_files import JsonLinesPart
 from abscli.engine.sinks.staged.printed import Printed, print_with
 from abscli.engine.sinks.staged.sink import StagedSink, Staging
 from formats.errors import Damaged
@@ -28,7 +29,8 @@ def row(line: str) -> pa.RecordBatch:
 
 def staged(storage: MemoryStorage, task: int, *cuts: tuple[int, str]) -> tuple[SinkFile, ...]:
     """What the last of some epochs names, where none of those before it was complete."""
-    sink = StagedSink(OUT, task, ATTEMPT, lambda: None, staging=Staging(storage, "stdout", lambda rows: None))
+    staging = Staging(storage, "stdout", lambda rows: None, JsonLinesPart)
+    sink = StagedSink(OUT, task, ATTEMPT, lambda: None, staging=staging)
     files: tuple[SinkFile, ...] = ()
     for epoch, line in cuts:
         sink.write(row(line))

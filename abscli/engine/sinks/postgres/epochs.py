@@ -11,6 +11,7 @@ import io
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
+from abscli.engine.postgres.columns import prepare
 from abscli.engine.postgres.database import Table, identifier
 from formats.ids import EpochId
 from formats.native.transactions import Transaction, transaction_of
@@ -131,9 +132,10 @@ class Epochs:
 
 
 def copy_rows(connection: Connection, into: sql.Composable, columns: Sequence[str], file: IO[bytes]) -> None:
-    """Rows of CSV behind its line of names."""
+    """Rows of CSV behind its line of names, as `CopyPart` writes them."""
     from psycopg import sql
 
+    prepare(connection)
     names = sql.SQL(", ").join(map(sql.Identifier, columns))
     copying = sql.SQL("copy {} ({}) from stdin (format csv)").format(into, names)
     with connection.cursor() as cursor, cursor.copy(copying) as copy:

@@ -12,7 +12,9 @@ import msgspec
 
 from abscli.engine.errors import JobFailed
 from abscli.engine.postgres.database import Table
+from abscli.engine.sinks.part_files import PartFile
 from abscli.engine.sinks.postgres.epochs import LOCK_TIMEOUT, Epochs, columns_of, copy_rows, end, prepared, target
+from abscli.engine.sinks.postgres.values import ColumnCheck, CopyPart
 from abscli.engine.sinks.staging import StagingSink
 from formats.job.model import Operator
 from formats.native.facts import SinkFile
@@ -37,6 +39,10 @@ class PostgresSink(StagingSink):
         super().__init__(operator, index, attempt, may_show, path=self._table.place, type="csv")
         self._epochs = Epochs(self._table, job)
         self._incarnation = secrets.token_hex(4)
+        self._columns = ColumnCheck(self._table)
+
+    def _new_part(self, file: IO[bytes]) -> PartFile:
+        return CopyPart(file, self._name_of(file), self._name, check=self._columns)
 
     def _begin(self) -> IO[bytes]:
         return tempfile.SpooledTemporaryFile(WHOLE, dir=scratch())

@@ -10,6 +10,7 @@ from typing import IO, NamedTuple
 
 import msgspec
 
+from abscli.engine.sinks.part_files import PartFile
 from abscli.engine.sinks.staging import StagingSink
 from formats.ids import TaskId
 from formats.job.model import Operator
@@ -25,17 +26,22 @@ WRITTEN_AS = {"postgres": "csv", "stdout": "jsonl", "delta": "parquet", "iceberg
 """How rows are staged, by the type of the sink: as the target takes them."""
 
 
+NewPart = Callable[[IO[bytes], str, str], PartFile]
+
+
 class Staging(NamedTuple):
     """A store for staged rows, and the target that they are staged for.
 
     storage: the store.
     title: the target's name in facts.
     try_rows: see `Target.try_rows`.
+    new_part: makes a part of rows, from a file, what messages call it, and the sink.
     """
 
     storage: Storage
     title: str
     try_rows: Callable[[IO[bytes]], None]
+    new_part: NewPart
 
 
 class StagedSink(StagingSink):
@@ -48,7 +54,11 @@ class StagedSink(StagingSink):
         super().__init__(operator, index, attempt, may_show, path=staging.title, type=type)
         self._storage = staging.storage
         self._try_rows = staging.try_rows
+        self._make = staging.new_part
         self._task = str(TaskId(operator.id, index))
+
+    def _new_part(self, file: IO[bytes]) -> PartFile:
+        return self._make(file, self._name_of(file), self._name)
 
     def _begin(self) -> IO[bytes]:
         return tempfile.SpooledTemporaryFile(WHOLE, dir=scratch())
