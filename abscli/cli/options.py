@@ -240,7 +240,7 @@ SinkJob = Annotated[
 BrokerConfig = Annotated[
     str | None,
     typer.Option("--broker-config", metavar="FILE", show_default=False,
-                 help="File of librdkafka settings for --broker."),
+                 help="File with librdkafka settings for --broker."),
     CHOSEN_FILE,
 ]
 Types = Annotated[

@@ -440,7 +440,7 @@ def _check_addresses(options: JobOptions) -> None:
         given["--insecure"] = options.insecure or None
     for name, value in given.items():
         if value is not None and (options.engine == "inline" or re.match(r"local(\[|$)", options.master)):
-            raise UsageError(f"{name} requires a --master on other hosts")
+            raise UsageError(f"{name} applies only if --master runs workers on other hosts")
 
 
 def _cause(error: EngineStopped, journal: Journal, outputs: Outputs) -> EngineStopped | None:

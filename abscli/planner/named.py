@@ -17,7 +17,7 @@ def tasks_named(topology: Topology, names: Sequence[str]) -> list[TaskId]:
     tasks = {name: _task(operators, name) for name in names}
     wrong = [_what_is_wrong(operators, name) for name in names if tasks[name] is None]
     if wrong:
-        raise UnknownTask("; ".join(wrong), hint="write a task as OPERATOR/SUBTASK, such as counts/1")
+        raise UnknownTask("; ".join(wrong), hint="give a task as OPERATOR/SUBTASK, such as counts/1")
     return [task for task in tasks.values() if task is not None]
 
 

@@ -168,8 +168,8 @@ def pieces(data: memoryview, tasks: int) -> Iterator[Piece]:
         end = place + count * STEP_BYTES
         if number >= tasks or end > size:
             raise ProtocolError(
-                f"invalid entry in the determinant log: {count} determinants of task {number}, with {tasks} tasks "
-                f"and {size} bytes"
+                f"invalid entry in the determinant log: it announces {count} determinants of task {number}, but the "
+                f"job has {tasks} tasks and the log {size} bytes"
             )
         yield Piece(number, line, start, at, data[place:end])
         place = end

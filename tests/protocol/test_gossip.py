@@ -190,7 +190,7 @@ def piece(place: int, delta: Delta) -> bytes:
     [
         (head(0)[:-1], "end within the header of an entry"),
         (head(31) + piece(0, Delta(TASKS[0], 1, 0, 0))[:-1], "end within the header of an entry"),
-        (head(32) + piece(len(TASKS), Delta(TASKS[0], 1, 0, 0)), "of task 10, with 10 tasks"),
+        (head(32) + piece(len(TASKS), Delta(TASKS[0], 1, 0, 0)), "of task 10, but the job has 10 tasks"),
         (head(48) + piece(1, Delta(TASKS[1], 1, 0, 4, bytes(16))),
          "expected the first determinants from position 0, got position 4"),
     ],

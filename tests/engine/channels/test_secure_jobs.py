@@ -213,6 +213,6 @@ def test_a_cluster_on_loopback_has_to_authenticate_but_not_to_encrypt() -> None:
 
 def test_nothing_is_made_insecure_where_nothing_leaves_the_machine(tmp_path: Path) -> None:
     for options in (inline(tmp_path, insecure=True), JobOptions(str(tmp_path), "job.yaml", insecure=True)):
-        with pytest.raises(UsageError, match="--insecure requires a --master on other hosts"):
+        with pytest.raises(UsageError, match="--insecure applies only if --master runs workers on other hosts"):
             run_job(word_count(), str(tmp_path / "store"), options)
     assert not (tmp_path / "store").exists()

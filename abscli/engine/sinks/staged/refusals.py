@@ -39,8 +39,8 @@ def foreign_commits(operator: str, title: str, newest: int) -> UsageError:
     return UsageError(
         f"sink {operator}: {title} has committed rows up to epoch {newest} that are not part of the history being "
         "resumed, and cannot be rolled back",
-        hint="resume with the store that committed these rows, from its newest epoch; or delete the rows yourself, and "
-        "resume with --take-ownership, which leaves the target as it is",
+        hint="resume from the newest epoch of the store that committed these rows; or delete the rows yourself, then "
+        "resume with --take-ownership (it deletes no rows)",
     )
 
 

@@ -306,6 +306,6 @@ class PostgresSource:
             raise JobFailed(
                 f"task {self._task}: rows of {self._title} that were already read are missing: {count:,} after "
                 f"{', '.join(self._keyed.key)} = {', '.join(after or ('nothing',))}",
-                hint="roll back with --from-epoch; in future, delete rows only after an epoch contains them",
+                hint="roll back with --from-epoch; in future, do not delete rows until an epoch contains them",
             )
         return piece

@@ -140,7 +140,7 @@ def _look(keyed: KeyedTable, connection: Connection) -> Looked:
         what = _KINDS.get(kind, "a table that others inherit from")
         raise UsageError(
             f"{table.owner}: {table.title} is {what}: open transactions that write to it cannot be detected",
-            hint="read a regular table without child tables, or a partitioned table",
+            hint="use a regular table without child tables, or a partitioned table",
         )
     if in_recovery:
         raise UsageError(

@@ -230,7 +230,8 @@ def _refuse(removal: Removal, blocked: str | None, path: str) -> None:
     if first is not None:
         raise StoreInUse(
             f"{first.name} may be alive: {first.alive}", path=path,
-            hint=f"if the job is not running, pass --stopped {first.name}; without --yes, files are only listed",
+            hint=f"if the job is not running, pass --stopped {first.name}; to delete files instead of listing them, "
+            "also pass --yes",
         )  # fmt: skip
 
 
