@@ -246,13 +246,13 @@ BrokerConfig = Annotated[
 Types = Annotated[
     list[str] | None,
     typer.Option("--type", metavar="NAME=TYPE",
-                 help="Type of a state stored as bytes, such as n=long."),
+                 help="Type of state stored as bytes, such as n=long."),
     CHOSEN_FILE,
 ]
 Uid = Annotated[
     list[str] | None,
     typer.Option("--uid", metavar="NAME",
-                 help="Possible uid of an operator; repeatable."),
+                 help="Operator uid to try; repeatable."),
     ANY_FILE,
 ]
 Force = Annotated[

@@ -39,7 +39,7 @@ def diff(
     after: Annotated[
         str | None,
         typer.Argument(metavar="REF", show_default=False,
-                       help="Second epoch or job file (not needed with --uids)."),
+                       help="Second epoch or job file (unless --uids is given)."),
     ] = None,
     operator: Annotated[
         str | None, typer.Option("--operator", metavar="OPERATOR", help="Compare only this operator."),

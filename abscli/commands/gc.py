@@ -70,7 +70,7 @@ def gc(
     keep_tag: Annotated[
         list[str] | None,
         typer.Option("--keep-tag", metavar="TAG",
-                     help="Of tagged epochs, retain only these; repeatable."),
+                     help="Retain no tagged epochs but these; repeatable."),
         ANY_FILE,
     ] = None,
     older_than: Annotated[

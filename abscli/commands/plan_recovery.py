@@ -67,7 +67,7 @@ def plan_recovery(
     recovery: Annotated[
         Recovery,
         typer.Option("--recovery",
-                     help="Running job: tasks to restart."),
+                     help="Running job: what to restart."),
         ANY_FILE,
     ] = Recovery.SUBGRAPH,
     strategy: Annotated[
@@ -83,7 +83,7 @@ def plan_recovery(
     ] = None,
     epoch: Annotated[
         int | None,
-        typer.Option("--epoch", metavar="EPOCH", parser=at_least(0), help="Epoch to recover: 7 for PATH@7."),
+        typer.Option("--epoch", metavar="EPOCH", parser=at_least(0), help="Epoch to recover (7 is PATH@7)."),
         ANY_FILE,
     ] = None,
     parallelism: Annotated[
@@ -98,7 +98,7 @@ def plan_recovery(
     keep_in_flight: Annotated[
         bool,
         typer.Option("--keep-in-flight",
-                     help="Spark: rerun the batch in flight unchanged."),
+                     help="Spark: rerun the in-flight batch unchanged."),
         ANY_FILE,
     ] = False,
     set_offset: Annotated[

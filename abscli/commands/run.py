@@ -95,18 +95,18 @@ def run(
     epoch_timeout: Annotated[
         float,
         typer.Option("--epoch-timeout", metavar="DURATION", parser=positive_duration,
-                     help="Abort epochs that take longer."),
+                     help="Abort epochs after this time."),
         ANY_FILE,
     ] = "10m",  # type: ignore[assignment]
     max_concurrent: Annotated[
         int,
-        typer.Option("--max-concurrent", metavar="N", parser=at_least(1), help="Epochs in progress at the same time."),
+        typer.Option("--max-concurrent", metavar="N", parser=at_least(1), help="Maximum number of epochs in progress."),
         ANY_FILE,
     ] = 1,
     recovery: Annotated[
         RecoveryScope,
         typer.Option("--recovery",
-                     help="Tasks restarted on failure."),
+                     help="What to restart on failure."),
         ANY_FILE,
     ] = RecoveryScope.SUBGRAPH,
     backup_buffer: Annotated[

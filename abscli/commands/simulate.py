@@ -88,7 +88,7 @@ def simulate(
     ] = 2,
     recovery: Annotated[
         Recovery,
-        typer.Option("--recovery", help="Tasks restarted on failure."),
+        typer.Option("--recovery", help="What to restart on failure."),
         ANY_FILE,
     ] = Recovery.SUBGRAPH,
     workers: Annotated[

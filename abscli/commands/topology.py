@@ -56,7 +56,7 @@ def topology(
     check: Annotated[
         bool,
         typer.Option("--check",
-                     help="Also import its functions and check that its input exists."),
+                     help="Also import job functions and check that input exists."),
         CHOSEN_FILE,
     ] = False,
     guarantee: Annotated[

@@ -75,7 +75,7 @@ def validate(
     target: Annotated[
         str | None,
         typer.Option("--for", metavar="SYSTEM:VERSION", show_default=False,
-                     help="Check if a version, such as flink:2.2, can restore it."),
+                     help="Check if a version (flink:2.2) can restore the state."),
         ANY_FILE,
     ] = None,
     schema: Annotated[

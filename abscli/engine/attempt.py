@@ -140,7 +140,7 @@ def look(storage: Storage, request: Request) -> Parent:
         resume = f"`abs run {request.job_hint} --store {shlex.quote(storage.root)} --resume`"
         raise UsageError(
             f"{storage.root} already contains {span}",
-            hint=f"{resume} resumes from the newest epoch; use --from-epoch N to resume from epoch N, or another "
+            hint=f"{resume} resumes from the newest epoch; use --from-epoch N for another epoch, or another "
             "--store",
         )
     policy_of(request, store.attempts())

@@ -107,7 +107,7 @@ def _reaches_others(graph: Adjacency, least: LocalSet, lost: Mapping[str, Ranges
             if others := row.subtasks - lost.get(row.operator, EMPTY):
                 marked, receivers = tasks_name(id, subtasks.brief()), tasks_name(row.operator, others.brief())
                 return f"operator {id} is marked `deterministic: false`, and {receivers} has received from {marked}"
-    raise AssertionError("a task rolls back that is not downstream of a lost task")
+    raise AssertionError("a task that is not downstream of a lost task rolls back")
 
 
 def _overtaken(

@@ -169,7 +169,7 @@ def pieces(data: memoryview, tasks: int) -> Iterator[Piece]:
         if number >= tasks or end > size:
             raise ProtocolError(
                 f"invalid entry in the determinant log: it announces {count} determinants of task {number}, but the "
-                f"job has {tasks} tasks and the log {size} bytes"
+                f"job has {tasks} tasks, and the log has {size} bytes"
             )
         yield Piece(number, line, start, at, data[place:end])
         place = end

@@ -169,8 +169,8 @@ class Peers:
         if self._awaited and now > self._await_until:
             raise EngineStopped(
                 f"worker {self._number}: no connection for {min(self._awaited)} within {ARRIVAL_SECONDS:.0f} s",
-                hint="check whether worker {self._number} has reached its limit of open files (ulimit -n): "
-                "the sender has opened the connection",
+                hint=f"check whether worker {self._number} has reached its open-file limit (ulimit -n): the sender did "
+                "connect",
             )
 
     def lost(self, message: str) -> None:

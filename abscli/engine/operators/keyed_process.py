@@ -188,7 +188,8 @@ class KeyedProcess:
                 message = f"its timer has fired {AT_THE_END:,} times at the end of input, and is set again"
                 raise self._failed(
                     self._of_timers(state, slots), 0, message,
-                    hint="stop setting new timers at the end of input: all pending timers fire then, however late",
+                    hint="stop setting new timers at the end of input: all pending timers fire then, even those far "
+                    "in the future",
                 )  # fmt: skip
             for output in self._fired(state, slots):
                 yield from (output.slice(at, EMITTED_ROWS) for at in range(0, output.num_rows, EMITTED_ROWS))

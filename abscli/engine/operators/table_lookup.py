@@ -108,7 +108,7 @@ def check_table(operator: Operator, table: Table, kept: Mapping[str, str] | None
     raise JobFailed(
         f"operator {operator.id}: its table {place} differs from the table of the epoch: expected SHA-256 "
         f"{before[:12]}…, got {table.digest[:12]}…",
-        hint="restore the previous table; or set deterministic: false on the operator, to resume with the changed "
+        hint="restore the previous table; or set `deterministic: false` on the operator to resume with the changed "
         "table",
     )
 
@@ -167,7 +167,7 @@ class TableLookup:
                 raise JobFailed(
                     f"task {self._task}: key column {name!r} is {wanted} in the stream, and "
                     f"{table.schema.field(name).type} in its table {place_of_table(self._operator, '')}",
-                    hint="cast the column of the stream in a map before the lookup",
+                    hint="cast the stream's column in a map before the lookup",
                 ) from None
             table = table.set_column(table.column_names.index(name), name, column)
         # Null is equal to nothing, as in SQL.

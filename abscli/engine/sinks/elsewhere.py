@@ -51,7 +51,7 @@ def waiting_elsewhere(
 def refused(one: Elsewhere, parent: int) -> UsageError:
     """Return the error with which the job is refused."""
     return UsageError(
-        f"sink {one.operator}: {one.rows} rows of epoch {parent} may be missing in {one.place}: the run that staged "
+        f"sink {one.operator}: {one.rows} rows of epoch {parent} may be missing from {one.place}: the run that staged "
         "them did not end cleanly, and no sink in the job file writes there now",
         hint="run the job once with the original sink to publish the rows, then change the sink; or use "
         "--accept-missing-parts to resume without these rows",

@@ -161,8 +161,8 @@ class Files:
     def _may_take_ownership(self, op: Operator, folder: Claims, claim: SinkClaim) -> None:
         if not self._permissions.take_ownership:
             raise UsageError(
-                f"sink {op.id}: {folder.path} contains output of attempt {claim.attempt} of the store {claim.store}, "
-                "and that attempt is newer than all attempts of the current store",
+                f"sink {op.id}: {folder.path} contains output of attempt {claim.attempt} of the store {claim.store}: "
+                "the current store has no attempt that new",
                 hint=f"resume with the store {claim.store}; or give the sink another path; or use --take-ownership to "
                 "move aside all output that the current store did not write",
             )

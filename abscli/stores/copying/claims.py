@@ -182,7 +182,7 @@ def may_be_claimed(storage: Storage, work: str | None = None) -> int:
         message = f"contains an unfinished copy, which {last.who} began at {last.begun}"
         raise FormatError(
             message, path=storage.root,
-            hint="finish the other copy with the plan and --to that began it; or choose another location; or delete "
+            hint="finish the other copy with its own plan and --to; or choose another location; or delete "
             "the contents of this one",
         )  # fmt: skip
     return len(claims)

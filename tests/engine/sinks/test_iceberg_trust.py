@@ -68,7 +68,7 @@ def test_a_uri_other_than_the_configured_one_does_not_get_the_token(
     for name, value in configured.items():
         monkeypatch.setenv(f"PYICEBERG_CATALOG__{(catalog or 'default').upper()}__{name}", value)
     options = {"uri": uri} if catalog is None else {"uri": uri, "catalog": catalog}
-    with pytest.raises(UsageError, match="your credentials belong to those settings") as refused:
+    with pytest.raises(UsageError, match="your credentials would be sent to another server") as refused:
         TablePlace.of(sink(**options), ".").open(make=False)
     assert TOKEN not in f"{refused.value} {refused.value.hint}"
     assert requests == []

@@ -58,7 +58,7 @@ def test_what_waits_is_shown_where_it_was_to_be_before_the_job_goes_on(
     before, after = (job(tmp_path, gate, place) for place in pair)
     killed(before, "reveal", 2)
     epochs = before.complete()
-    with pytest.raises(UsageError, match=r"rows of epoch \d+ may be missing in .*: the run that staged them"):
+    with pytest.raises(UsageError, match=r"rows of epoch \d+ may be missing from .*: the run that staged them"):
         after.resume()
     assert before.complete() == epochs
     assert not after.shown()
@@ -96,7 +96,7 @@ def test_rows_of_a_sink_that_is_removed_are_not_forgotten(tmp_path: Path, gate: 
     write_lines(tmp_path, 6)
     both = Lines(tmp_path, gate, also="more")
     killed(both, "reveal", 2)
-    with pytest.raises(UsageError, match=r"sink also: .* may be missing in more"):
+    with pytest.raises(UsageError, match=r"sink also: .* may be missing from more"):
         replace(both, also=None).resume(changes=Changes(removed=("also",)))
     both.resume(epochs=1)
     replace(both, also=None).resume(changes=Changes(removed=("also",)))

@@ -41,7 +41,7 @@ def check_uri(operator: str, catalog: str, uri: str | None, configured: Mapping[
     there = "have no URI for this catalog" if known is None else f"set it to {redact(str(known))}"
     raise UsageError(
         f"sink {operator}: the job file sets the URI of catalog {catalog!r} to {redact(uri)}, but your own pyiceberg "
-        f"settings {there}, and your credentials belong to those settings",
+        f"settings {there}: your credentials would be sent to another server",
         hint=f"remove `uri` from the job file, or set PYICEBERG_CATALOG__{catalog.upper()}__URI to the same URI",
     )
 

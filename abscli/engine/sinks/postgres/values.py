@@ -169,7 +169,7 @@ class CopyPart(CsvPart):
         except pa.ArrowInvalid as error:
             raise JobFailed(
                 f"sink {self._sink}: {error}",
-                hint="cast the column in the job: PostgreSQL keeps microseconds",
+                hint="cast the column in the job to microseconds, which is what PostgreSQL keeps",
             ) from None
         super()._append(pa.RecordBatch.from_arrays(columns, names=batch.schema.names))
 

@@ -148,7 +148,7 @@ class RowFilesSource(FromSplits):
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         return JobFailed(
             f"task {self._task}: cannot read {self._path(name)}: {reason}",
-            hint="check that the file is complete: write files under a temporary name, and rename them when they are "
+            hint="check that the file is complete; write files under a temporary name, and rename them once they are "
             "complete",
         )
 

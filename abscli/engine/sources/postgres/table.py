@@ -167,7 +167,7 @@ def _check_key(
             raise UsageError(message, hint=f"available columns: {', '.join(by_name)}")
         if by_name[name].base not in KEY_TYPES:
             raise UsageError(
-                f"{table.owner}: column {name!r} of {title} is {by_name[name].kind}, which cannot be an increasing key",
+                f"{table.owner}: column {name!r} of {title} is {by_name[name].kind}, so it cannot be an increasing key",
                 hint=f"use a column of type {' or '.join(KEY_TYPES)}",
             )
     query = "select attname::text from pg_attribute where attrelid = %s and attname = any(%s) and not attnotnull"
@@ -225,7 +225,7 @@ def check_same(
             raise JobFailed(
                 f"{table.owner}: column {name!r} of {table.title} is {now.get(name, 'missing')}, but was {kind} in the "
                 "epoch",
-                hint="revert the change to the table; or read everything again, with --from-epoch 0 or a new "
+                hint="undo the change to the table; or read everything again, with --from-epoch 0 or a new "
                 "store",
             )
     if not strict or before is None:
