@@ -115,7 +115,7 @@ class Directory:
             names = ", ".join(job.name for job in able[:NAMED]) + (" ..." if len(able) > NAMED else "")
             raise OtherJob(
                 f"{len(able)} jobs have a restorable epoch, and {answer}: {names}", path=self.path,
-                hint=f"choose one job, such as `abs inspect {shlex.quote(able[0].path)} --latest-restorable -q`",
+                hint=f"choose one job, for example: `abs inspect {shlex.quote(able[0].path)} --latest-restorable -q`",
             )  # fmt: skip
         assert answer.newest is not None
         newest = newest_verified(answer) if verify else answer.newest

@@ -58,7 +58,7 @@ def inspect(
     ] = None,
     watch: Annotated[
         bool,
-        typer.Option("--watch", help="Update on every change; wait until the store exists."),
+        typer.Option("--watch", help="Wait for the store if needed; update on each change."),
         ANY_FILE,
     ] = False,
     stats: Annotated[

@@ -73,7 +73,7 @@ def plan_recovery(
     strategy: Annotated[
         Strategy,
         typer.Option("--strategy",
-                     help="Roll back or repair a damaged epoch."),
+                     help="Skip a damaged epoch, or repair it."),
         ANY_FILE,
     ] = Strategy.AUTO,
     distrust: Annotated[

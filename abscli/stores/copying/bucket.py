@@ -154,8 +154,8 @@ class NewObjects(NewCopy):
             there.update(piece)
         if mine.digest() != there.digest():
             raise FormatError(
-                f"contains a file {name} that differs from the file to be copied", path=self._storage.root,
-                hint="choose another location, or delete the contents of this one",
+                f"contains a file {name} that differs from the one to be copied", path=self._storage.root,
+                hint="choose another location, or delete the contents of this location",
             )  # fmt: skip
         return length
 

@@ -176,14 +176,14 @@ def may_be_claimed(storage: Storage, work: str | None = None) -> int:
     if last.given_up:
         message = f"{last.who} gave up a copy there that it began at {last.begun}, and may be taking it away"
         raise FormatError(
-            message, path=storage.root, hint="choose another location, or delete the contents of this one"
+            message, path=storage.root, hint="choose another location, or delete the contents of this location"
         )
     if work is not None and last.work != work:
         message = f"contains an unfinished copy, which {last.who} began at {last.begun}"
         raise FormatError(
             message, path=storage.root,
-            hint="finish the other copy with its own plan and --to; or choose another location; or delete "
-            "the contents of this one",
+            hint="finish that copy with the plan and the --to that began it; or choose another location; or delete the "
+            "contents of this location",
         )  # fmt: skip
     return len(claims)
 

@@ -240,7 +240,7 @@ def _copy_to_bucket(store: NativeStore, paths: Sequence[str], to: str) -> None:
                        hint="choose another location with --to")  # fmt: skip
     if target.list(""):
         raise OtherJob(
-            "is not empty", path=to, hint="choose a new location with --to, or delete the contents of this one"
+            "is not empty", path=to, hint="choose a new location with --to, or delete the contents of this location"
         )
     if isinstance(target, ServedStorage):
         target.check_exclusive()
