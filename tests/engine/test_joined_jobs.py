@@ -84,7 +84,7 @@ def test_workers_that_are_killed_change_nothing(tmp_path: Path, recovery: str) -
     assert shown(tmp_path) == expected(tmp_path, How.OUTER)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.soak
 @pytest.mark.minutes
 @pytest.mark.parametrize("recovery", ["subgraph", "local"])
 def test_workers_that_are_killed_after_a_rescale_change_nothing(tmp_path: Path, recovery: str) -> None:

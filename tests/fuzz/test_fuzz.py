@@ -1,4 +1,4 @@
-"""A few hundred damaged inputs: no command that only reads ends by a bug or a signal, hangs, or changes anything."""
+"""Damaged inputs: no command that only reads ends by a bug or a signal, hangs, or changes anything."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.fuzz.mutators import resealed
 from tests.fuzz.runner import MEMORY, Ran
 
 SEED = 20261127
-FEW, MANY, MOST = 20, 40, 1000
+FEW, MANY = 20, 1000
 
 
 def fuzz(*options: object) -> subprocess.CompletedProcess[str]:
@@ -24,9 +24,7 @@ def fuzz(*options: object) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "inputs", [FEW, pytest.param(MANY, marks=pytest.mark.integration), pytest.param(MOST, marks=pytest.mark.soak)]
-)
+@pytest.mark.parametrize("inputs", [FEW, pytest.param(MANY, marks=pytest.mark.soak)])
 def test_damaged_inputs_are_refused_or_read(inputs: int) -> None:
     done = fuzz("--inputs", inputs)
     assert done.returncode == 0, done.stdout[-20_000:]

@@ -57,6 +57,7 @@ def test_two_that_do_not_reach_each_other_before_the_start_end_the_job(net: Host
         assert "worker 0 on h1" in end.text
 
 
+@pytest.mark.soak
 def test_a_short_cut_is_said_and_survived(net: Hosts, tmp_path: Path) -> None:
     with HostJob(net, tmp_path, [["h1"], ["h2"]], worker_timeout=60.0) as job:
         job.runs_for(2)

@@ -91,6 +91,7 @@ def test_slots_are_counted_when_executors_have_come(tmp_path: Path) -> None:
             run.finish()
 
 
+@pytest.mark.soak
 def test_slots_that_do_not_come_are_no_mistake_in_the_words(tmp_path: Path) -> None:
     with Hosts("driver", "h1") as net, Cluster(net, tmp_path) as cluster:
         cluster.start("h1")

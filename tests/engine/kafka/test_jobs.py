@@ -177,7 +177,7 @@ operators:
 """)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.soak
 @pytest.mark.parametrize("also_broker", [False, True])
 def test_every_record_counts_once_while_the_whole_job_gets_sigkill_and_is_rescaled(
     tmp_path: Path, broker: Broker, topic: str, also_broker: bool
