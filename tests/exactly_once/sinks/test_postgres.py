@@ -17,7 +17,7 @@ from abscli.engine.postgres.database import Table
 from abscli.engine.sinks.postgres.epochs import Epochs, end
 from abscli.engine.sinks.postgres.sink import PostgresSink
 from abscli.engine.sinks.postgres.tables import Tables
-from abscli.report.findings import Code
+from abscli.report.findings import Code, SinkVerdict
 from abscli.stores.native.removing.garbage import carry_out, plan_removal
 from formats.errors import Damaged, StoreInUse
 from formats.native.remove import newest_attempt
@@ -47,7 +47,7 @@ def lines(
 def drop_all(url: str) -> None:
     for gid in waiting(url):
         execute(url, f"rollback prepared '{gid}'")
-    execute(url, f"drop table if exists {TABLE}, abs_epochs")
+    execute(url, f"drop table if exists {TABLE}, abs_epochs, abs_writers")
 
 
 def waiting(url: str) -> list[str]:
@@ -100,6 +100,36 @@ def test_a_server_that_stays_away_stops_the_job_and_loses_nothing(
         postgres_server.start()
     lines.resume()
     assert lines.wrong() == {}
+
+
+@pytest.mark.cell("E", "refused", "postgres")
+def test_a_table_that_was_dropped_and_created_again_is_refused_and_then_a_choice(
+    lines: Lines, postgres_server: Postgres
+) -> None:
+    lines.run(epochs=3)
+    lost = lines.shown()
+    execute(postgres_server.url, f"drop table {TABLE}", f"create table {TABLE} (line text)")
+    with pytest.raises(UsageError, match=f"{TABLE} was dropped and created again"):
+        lines.resume()
+    (sink,) = lines.validated().sinks
+    assert sink.verdict is SinkVerdict.INCOMPLETE
+    lines.resume(epochs=1, take_ownership=True)
+    lines.resume()
+    assert set(lines.wrong()) == set(lost)
+    assert not lines.shown().keys() & lost.keys()
+
+
+@pytest.mark.cell("D", "stops", "postgres")
+def test_a_table_that_is_dropped_and_created_again_while_the_job_runs_ends_it(
+    lines: Lines, postgres_server: Postgres
+) -> None:
+    def create_again(epochs: int) -> None:
+        if epochs == 3:
+            execute(postgres_server.url, f"alter table {TABLE} rename to old", f"create table {TABLE} (line text)")
+
+    with pytest.raises(EngineStopped, match="but lost them while the job ran"):
+        lines.run(at=create_again)
+    execute(postgres_server.url, "drop table if exists old")
 
 
 @pytest.mark.cell("J", "refused", "postgres")

@@ -128,6 +128,66 @@ def test_going_back_behind_what_shows_is_refused_and_then_a_choice(lines: Lines,
     assert written == [(2 * EPOCHS * LINES_AN_EPOCH,) * 2]
 
 
+@pytest.mark.cell("E", "refused", "upsert")
+def test_a_table_that_was_dropped_and_created_again_is_refused_and_then_a_choice(
+    lines: Lines, postgres_server: Postgres
+) -> None:
+    lines.run(epochs=3)
+    before = lines.shown()
+    recreate(postgres_server.url)
+    with pytest.raises(UsageError, match=f"{TABLE} was dropped and created again"):
+        lines.resume()
+    assert not lines.shown()
+    lines.resume(epochs=1, take_ownership=True)  # all epochs are in the store still: their rows are written again
+    assert lines.shown() >= before
+    lines.resume()
+    assert lines.wrong() == {}
+
+
+@pytest.mark.cell("D", "stops", "upsert")
+def test_a_table_that_is_dropped_and_created_again_while_the_job_runs_ends_it(
+    lines: Lines, postgres_server: Postgres
+) -> None:
+    with pytest.raises(EngineStopped, match="but lost them while the job ran"):
+        lines.run(at=lambda epochs: recreate(postgres_server.url) if epochs == 3 else None)
+
+
+def test_a_new_store_may_write_to_a_table_that_was_dropped_and_created_again(
+    lines: Lines, postgres_server: Postgres
+) -> None:
+    lines.run()
+    recreate(postgres_server.url)
+    lines.run("b")
+    assert lines.wrong() == {}
+
+
+def test_a_database_that_was_restored_from_a_dump_is_gone_on_with(lines: Lines, postgres_server: Postgres) -> None:
+    """All its tables have other object ids then."""
+    lines.run(epochs=3)
+    for name in ("abs_writers", "abs_epochs", f"{TABLE}_written"):
+        execute(
+            postgres_server.url, f"alter table {name} rename to old", f"create table {name} (like old including all)",
+            f"insert into {name} select * from old", "drop table old",
+        )  # fmt: skip
+    kept = rows(postgres_server.url, f"select line from {TABLE}")
+    recreate(postgres_server.url, keep_written=True)
+    execute(postgres_server.url, f"alter table {TABLE} disable trigger note")
+    for (line,) in kept:
+        execute(postgres_server.url, f"insert into {TABLE} values ('{line}')")
+    execute(postgres_server.url, f"alter table {TABLE} enable trigger note")
+    lines.resume()
+    assert lines.wrong() == {}
+
+
+def recreate(url: str, *, keep_written: bool = False) -> None:
+    """Drop the table and create it again, with its trigger and, unless kept, the table that the trigger fills."""
+    execute(
+        url, f"drop table {TABLE}", *([] if keep_written else [f"truncate {TABLE}_written"]),
+        f"create table {TABLE} (line text primary key)",
+        f"create trigger note before insert on {TABLE} for each row execute function {TABLE}_note()",
+    )  # fmt: skip
+
+
 def test_a_restore_of_an_older_epoch_says_what_cannot_be_taken_back(lines: Lines) -> None:
     lines.run(epochs=4)
     newest, second = lines.complete()[-1], lines.complete()[1]

@@ -31,7 +31,8 @@ _CREATE = """create table if not exists {} (
     shown timestamptz not null default now(), primary key (attempt_id, operator, epoch, task))"""
 WRITERS = "abs_writers"
 _CREATE_WRITERS = """create table if not exists {} (
-    target text not null, job text not null, attempt_id text not null, primary key (target, job))"""
+    target text not null, job text not null, attempt_id text not null, table_oid oid not null, own_oid oid not null,
+    primary key (target, job))"""
 
 
 class Epochs:
@@ -59,10 +60,43 @@ class Epochs:
         from psycopg import sql
 
         query = (
-            "insert into {} (target, job, attempt_id) values (%s, %s, %s) "
-            "on conflict (target, job) do update set attempt_id = excluded.attempt_id"
+            "insert into {} (target, job, attempt_id, table_oid, own_oid) "
+            "values (%s, %s, %s, to_regclass(%s), to_regclass(%s)) on conflict (target, job) do update "
+            "set attempt_id = excluded.attempt_id, table_oid = excluded.table_oid, own_oid = excluded.own_oid"
         )
-        connection.execute(sql.SQL(query).format(self._writers), (self.table.title, self._job, attempt_id))
+        values = (self.table.title, self._job, attempt_id, *self._names(connection))
+        connection.execute(sql.SQL(query).format(self._writers), values)
+
+    def is_replaced(self, connection: Connection) -> bool:
+        """Tell whether the table was dropped and created again since the newest attempt took it.
+
+        Where the table of writers is another one, too, the database was restored from a dump: its markers tell what
+        it contains.
+        """
+        from psycopg import sql
+
+        table, writers = self._names(connection)
+        if connection.execute("select to_regclass(%s)", (writers,)).fetchone() == (None,):
+            return False
+        query = (
+            "select 1 from {} where target = %s and job = %s and table_oid <> to_regclass(%s) "
+            "and own_oid = to_regclass(%s)"
+        )
+        values = (self.table.title, self._job, table, writers)
+        return connection.execute(sql.SQL(query).format(self._writers), values).fetchone() is not None
+
+    def oid(self, connection: Connection) -> str | None:
+        """Return the object id of the sink's table; None if there is no table."""
+        row = connection.execute("select to_regclass(%s)::oid::text", (self._names(connection)[0],)).fetchone()
+        return str(row[0]) if row is not None and row[0] is not None else None
+
+    def forget_all(self, connection: Connection) -> None:
+        """Delete all markers of the job for this table: the rows that they stand for are gone."""
+        self._run(connection, "delete from {} where target = %s and job = %s", (self.table.title, self._job))
+
+    def _names(self, connection: Connection) -> tuple[str, str]:
+        """Return the quoted names of the sink's table and of the table of writers."""
+        return target(self.table).as_string(connection), self._writers.as_string(connection)
 
     def is_claimed_by(self, connection: Connection, attempt_id: str) -> bool:
         """Whether it is this attempt that writes the table; nobody else can claim it before the transaction ends that
@@ -129,6 +163,13 @@ class Epochs:
         from psycopg import sql
 
         return connection.execute(sql.SQL(query).format(self._name), values)
+
+
+def replaced(epochs: Epochs, connection: Connection) -> str | None:
+    """Return how the table of a sink lost its rows, as a message goes on; None if it did not."""
+    if not epochs.is_replaced(connection):
+        return None
+    return f"{epochs.table.title} was dropped and created again: the rows that the sink had committed are missing"
 
 
 def copy_rows(connection: Connection, into: sql.Composable, columns: Sequence[str], file: IO[bytes]) -> None:

@@ -19,7 +19,7 @@ from abscli.engine.postgres.database import Table
 from abscli.engine.sinks.delivered_epochs import DeliveredEpochs
 from abscli.engine.sinks.gaps import Gap, find_gap, records_of, rows_missing
 from abscli.engine.sinks.permissions import Permissions
-from abscli.engine.sinks.postgres.epochs import Epochs, end, prepared, target
+from abscli.engine.sinks.postgres.epochs import Epochs, end, prepared, replaced, target
 from abscli.engine.sinks.postgres.holding import Holding
 from abscli.engine.sinks.promises import Promises
 from abscli.engine.sinks.staged.refusals import foreign_commits
@@ -123,6 +123,15 @@ class Tables:
         due = {gid: file for gid, file in _due(promises, parent, origin).items() if file.directory == table.place}
         named = frozenset(file.prepared for parts in promises.parts.values() for by_id in parts.values()
                           for file in by_id.values() if file.prepared is not None)  # fmt: skip
+        has_written = any(
+            one.operator == origin and one.target == table.place for one in promises.committed.get(parent, ())
+        )
+        problem = replaced(hold.epochs, connection) if has_written else None
+        if problem is not None and not self._permissions.take_ownership:
+            raise UsageError(
+                f"sink {table.operator}: {problem}",
+                hint="restore the table from a backup; or use --take-ownership to resume without these rows",
+            )
         if not hold.epochs.is_there(connection):
             shown: list[Transaction] = []
             left: list[Transaction] = []
@@ -152,6 +161,7 @@ class Tables:
             hold = self._holds[one.operator]
             hold.attempt_id = attempt.id
             hold.table.ask(hold.epochs.create)
+            hold.table.ask(lambda connection, hold=hold: hold.epochs.claim(connection, attempt.id))  # type: ignore[misc]
             hold.table.ask(lambda connection, hold=hold, one=one: hold.epochs.supersede(connection, one.beyond))  # type: ignore[misc]
             hold.table.ask(
                 lambda connection, hold=hold, one=one: hold.epochs.supersede(connection, one.back, superseded=False)  # type: ignore[misc]
@@ -186,7 +196,10 @@ class Tables:
     def _commit(self, hold: _Hold, due: Mapping[str, SinkFile]) -> None:
         def commit(connection: Connection) -> None:
             operator, title = hold.table.operator, hold.table.title
-            self._delivered.check(operator, title, lambda epoch: hold.epochs.has_reached(connection, epoch))
+            is_replaced = hold.epochs.is_replaced(connection)
+            self._delivered.check(
+                operator, title, lambda epoch: not is_replaced and hold.epochs.has_reached(connection, epoch)
+            )
             waiting = prepared(connection)
             for gid in sorted(due):
                 if gid in waiting:

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING
 
 from abscli.engine.errors import EngineStopped, UsageError
 from abscli.engine.postgres.database import Table
-from abscli.engine.sinks.postgres.epochs import LOCK_TIMEOUT, Epochs, columns_of, copy_rows, target
+from abscli.engine.sinks.postgres.epochs import LOCK_TIMEOUT, Epochs, columns_of, copy_rows, replaced, target
 from abscli.engine.sinks.postgres.holding import Holding
 from abscli.engine.sinks.staged.contract import Delivery
 from abscli.engine.sinks.staged.refusals import rows_refused, rows_refused_late, taken_over
@@ -86,7 +86,7 @@ class UpsertedTable:
         """As of `Target`."""
 
         def shown(connection: Connection) -> list[EpochId]:
-            parts = self._epochs.shown(connection) if self._epochs.is_there(connection) else []
+            parts = self._epochs.shown(connection) if self._has_markers(connection) else []
             return list(dict.fromkeys(part.made_for for part in parts))
 
         return self._table.ask(shown, seconds=10)
@@ -95,19 +95,25 @@ class UpsertedTable:
         """Tell whether rows up to an epoch are committed; see `Target.has`."""
 
         def has(connection: Connection) -> bool:
-            return self._epochs.is_there(connection) and self._epochs.has_reached(connection, epoch)
+            return self._has_markers(connection) and self._epochs.has_reached(connection, epoch)
 
         if self._attempt_id:  # whoever writes waits for the database
             return self._holding.within(has)
         return self._table.ask(has, seconds=10)
 
     def identity(self) -> str | None:
-        """As of `Target`."""
-        return None
+        """Return the object id of the table, which another table of this name does not have."""
+        return self._table.ask(self._epochs.oid, seconds=10)
 
     def undone(self, identity: str | None) -> str | None:
-        """As of `Target`."""
-        return None
+        """Return how the table lost commits: it was dropped and created again."""
+        if identity is None:
+            return None
+        return self._table.ask(lambda connection: replaced(self._epochs, connection), seconds=10)
+
+    def _has_markers(self, connection: Connection) -> bool:
+        """Tell whether the markers in the database speak of the table that is there now."""
+        return self._epochs.is_there(connection) and not self._epochs.is_replaced(connection)
 
     def take(self, attempt_id: str, left: Collection[EpochId], oldest: int) -> None:
         """As of `Target`."""
@@ -115,6 +121,8 @@ class UpsertedTable:
 
         def take(connection: Connection) -> None:
             self._epochs.create(connection)
+            if self._epochs.is_replaced(connection):
+                self._epochs.forget_all(connection)
             self._epochs.claim(connection, attempt_id)
             parts = self._epochs.shown(connection)
             self._epochs.supersede(connection, [part for part in parts if part.made_for in left])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from abscli.engine.errors import EngineError
 from abscli.engine.postgres.database import Table
 from abscli.engine.sinks.gaps import Gap
-from abscli.engine.sinks.postgres.epochs import Epochs, prepared
+from abscli.engine.sinks.postgres.epochs import Epochs, prepared, replaced
 from abscli.engine.sinks.postgres.tables import gap_of
 from abscli.engine.sinks.promises import read_promises
 from abscli.planner.lineage import by_number, line
@@ -75,7 +75,9 @@ def _lost(output: NamedOutput, sink: TableSink) -> list[tuple[int, Finding]]:
     operators = {op.id for op in store.topology(newest[0]).operators}
     id = next((id for id in sink.ids if id in operators), table.operator)
 
-    def gap(connection: Connection) -> Gap | None:
+    def gap(connection: Connection) -> Gap | str | None:
+        if (problem := replaced(epochs, connection)) is not None:
+            return problem
         is_there = epochs.is_there(connection)
         shown, left = (epochs.shown(connection), epochs.left(connection)) if is_there else ([], [])
         return gap_of(promises, newest[0], id, table, shown, left)
@@ -83,7 +85,7 @@ def _lost(output: NamedOutput, sink: TableSink) -> list[tuple[int, Finding]]:
     found = table.ask(gap, seconds=SECONDS)
     if found is None:
         return []
-    message = f"the table lacks {found}"
+    message = found if isinstance(found, str) else f"the table lacks {found}"
     return [(newest[0], Finding(Code.SINK_PART_MISSING, None, None, f"postgres:{table.title}", message))]
 
 
