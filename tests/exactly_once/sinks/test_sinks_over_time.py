@@ -171,7 +171,7 @@ def test_the_epoch_to_make_a_part_again_from_is_on_the_line_of_the_job(lines: Li
         lines.resume()
     # Under load an epoch of the second run may have no part, and then is the one to go back to.
     before = max(n for n in (first[2], *lines.complete()) if n < epoch_of_part(oldest) and n not in first[3:])
-    assert f"--from-epoch {before};" in str(refused.value.hint)
+    assert f"--from-epoch {before}," in str(refused.value.hint)
 
 
 def test_where_the_whole_output_is_gone_the_job_starts_anew_and_nothing_is_rebuilt(lines: Lines) -> None:
