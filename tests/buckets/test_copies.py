@@ -192,7 +192,7 @@ def test_what_lies_there_of_a_broken_off_copy_is_compared_not_trusted(to: str) -
     run_killed(to, 20)
     changed = next(name for name in contents(to) if name.startswith("state/"))
     ObjectStorage(to).put(changed, b"changed", replace=True)
-    with pytest.raises(FormatError, match=f"contains a file {changed} that differs from the file"):
+    with pytest.raises(FormatError, match=f"contains a file {changed} that differs from the one"):
         write_all(to)
     # What somebody else has begun is not taken away, and the one that counts is not there.
     assert changed in contents(to)
@@ -323,7 +323,7 @@ def test_a_copy_that_was_taken_away_and_made_anew_by_another_is_left_alone(to: s
                 storage.put("last", b"theirs")
 
     for again, theirs in ((False, False), (True, False), (False, True), (True, True)):
-        with pytest.raises(FormatError, match=r"removed or finished the copy|that differs from the file"):
+        with pytest.raises(FormatError, match=r"removed or finished the copy|that differs from the one"):
             late(again, theirs)
         assert {name: data for name, data in contents(to).items() if not name.startswith(".")} == (
             {"last": b"theirs"} if theirs else {}
