@@ -31,10 +31,13 @@ def assert_goes_on_as_if_nothing_had_happened(folder: Path, epoch: int) -> None:
 @pytest.mark.parametrize("task", ["counts/0", "out/1", "rows0/0"])
 @pytest.mark.parametrize("job", TIMED)
 def test_an_epoch_that_a_sigkill_left_incomplete(tmp_path: Path, job: str, task: str, policy: str) -> None:
-    folder = tmp_path / "job"
-    epoch = killed(folder, job, task, policy=policy, epoch=6)
-    done = repaired(folder)
-    assert done["epoch"] == epoch
+    for attempt in range(5):  # on a busy machine an epoch may be cut before any row comes out
+        folder = tmp_path / str(attempt) / "job"
+        epoch = killed(folder, job, task, policy=policy, epoch=6)
+        done = repaired(folder)
+        assert done["epoch"] == epoch
+        if any(part.sink for part in opened(folder).parts(epoch)):
+            break
     assert_shown(folder, epoch)
     assert_goes_on_as_if_nothing_had_happened(folder, epoch)
 
