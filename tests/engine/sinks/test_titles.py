@@ -1,4 +1,4 @@
-"""What the facts of a store call the target of a sink."""
+"""The names of targets of sinks in the facts of a store."""
 
 from __future__ import annotations
 

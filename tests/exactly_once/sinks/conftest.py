@@ -1,4 +1,4 @@
-"""What the tests of all kinds of sinks share."""
+"""A fixture that the tests of all kinds of sinks share."""
 
 from __future__ import annotations
 

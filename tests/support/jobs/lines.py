@@ -278,7 +278,7 @@ class Lines:
         return wrong
 
     def _epochs(self) -> Iterator[str]:
-        """What the complete epochs of each store say: the positions of sources, and the rows that a sink has named."""
+        """Yield a line for each task with source positions or named rows, of all complete epochs of each store."""
         for place in sorted(self.folder.glob("*/abs-store.json")):
             name = place.parent.name
             for epoch in self.complete(name):

@@ -70,8 +70,8 @@ class Epochs:
     def is_replaced(self, connection: Connection) -> bool:
         """Tell whether the table was dropped and created again since the newest attempt took it.
 
-        Where the table of writers is another one, too, the database was restored from a dump: its markers tell what
-        it contains.
+        If `abs_writers` has another object id, too, the database was restored from a dump, and its markers tell what it
+        contains. Raises psycopg.Error.
         """
         from psycopg import sql
 
@@ -173,7 +173,7 @@ def replaced(epochs: Epochs, connection: Connection) -> str | None:
 
 
 def copy_rows(connection: Connection, into: sql.Composable, columns: Sequence[str], file: IO[bytes]) -> None:
-    """Rows of CSV behind its line of names, as `CopyPart` writes them."""
+    """Copy rows of CSV into a table; `file` stands behind its line of names. Raises psycopg.Error."""
     from psycopg import sql
 
     prepare(connection)
