@@ -17,7 +17,7 @@ from formats.spark.state.blocks import unpack as unpack_blocks
 from formats.spark.store import SparkStore
 from formats.storage import LocalStorage, open_storage
 from formats.view import Status
-from tests.support.spark.data import CASES, Case, copy_of, unpack
+from tests.support.spark.data import CASES, Case, copy_of, copy_of_running, unpack
 
 
 def check(path: Path, *, quick: bool = False) -> StoreReport:
@@ -340,7 +340,7 @@ def lineages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_in_format_2_spark_gets_past_one_lost_snapshot(
     gone: list[str], newest: int, lineages: Path, tmp_path: Path
 ) -> None:
-    root = Path(shutil.copytree(lineages, tmp_path / "own"))
+    root = copy_of_running(lineages, tmp_path / "own")
     for pattern in gone:
         for path in root.glob(f"state/0/2/{pattern}"):
             path.unlink()

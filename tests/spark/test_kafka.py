@@ -16,7 +16,7 @@ from tests.support.commands import result_of, run_command
 from tests.support.kafka import Broker
 from tests.support.schemas import checked
 from tests.support.spark import cases
-from tests.support.spark.data import copy_of
+from tests.support.spark.data import copy_of, copy_of_running
 from tests.support.spark.orders import go_on, with_connector
 
 pytestmark = pytest.mark.minutes
@@ -115,7 +115,7 @@ def test_what_retention_has_taken_is_counted_and_those_batches_are_not_gone_back
     assert main(["plan-recovery", f"{checkpoint}@0", "--out", str(back) + ".json", "-q"]) == 0
     assert main(["restore", str(back) + ".json", "--to", str(back), "-q"]) == 0
     with pytest.raises(Exception, match="STREAM_FAILED"):
-        go_on(session, broker, topic, Path(shutil.copytree(back, f"{back}-minds")))
+        go_on(session, broker, topic, copy_of_running(back, Path(f"{back}-minds")))
     rest = [value for batch in go_on(session, broker, topic, back, failOnDataLoss="false").values() for value in batch]
     gone = {str(number) for number in range(at["0"], first)}
     assert {str(number) for number in (*range(at["0"], 60), *range(1000 + at["1"], 1060))} - set(rest) == gone

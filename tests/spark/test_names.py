@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,7 @@ from formats.spark.logs.offsets import parse_offsets
 from tests.support.commands import run_command
 from tests.support.schemas import checked
 from tests.support.spark import cases
-from tests.support.spark.data import copy_of
+from tests.support.spark.data import copy_of, copy_of_running
 from tests.support.spark.unions import add_file, go_on, words_of
 from tests.support.spark.words import CONFS
 
@@ -75,7 +74,7 @@ def changed(session: Any, made: Path, checkpoint: Path, *folders: str) -> dict[s
 
 def test_spark_itself_refuses_names_where_there_were_none(session: Any, made: Path, tmp_path: Path) -> None:
     """Without which none of this would be needed."""
-    own = Path(shutil.copytree(made / "checkpoint", tmp_path / "own"))
+    own = copy_of_running(made / "checkpoint", tmp_path / "own")
     with pytest.raises(Exception, match="CANNOT_ENABLE_ON_EXISTING_CHECKPOINT"):
         go_on(session, [made / "orders", made / "refunds"], own)
 

@@ -14,7 +14,7 @@ from abscli.cli.main import main
 from tests.support.commands import result_of, run_command
 from tests.support.schemas import checked
 from tests.support.spark import cases
-from tests.support.spark.data import copy_of
+from tests.support.spark.data import copy_of, copy_of_running
 from tests.support.spark.windows import add_times
 from tests.support.spark.words import CONFS, add_files, counts, go_on, killed
 
@@ -83,7 +83,7 @@ def test_one_that_did_not_end_is_left_behind_and_never_kept_in_flight(
         repartition(session, tmp_path / "checkpoint")
     add_files(tmp_path / "input", range(FILES, FILES + 1))
     with pytest.raises(Exception, match="STREAMING_UNFINISHED_REPARTITION_DETECTED"):
-        go_on(session, tmp_path / "input", Path(shutil.copytree(tmp_path / "checkpoint", tmp_path / "own")))
+        go_on(session, tmp_path / "input", copy_of_running(tmp_path / "checkpoint", tmp_path / "own"))
     code, out, err = run_command("plan-recovery", capsys, tmp_path / "checkpoint", "--keep-in-flight", "-o", "json")
     error = checked(out or err)
     assert (code, error["path"]) == (4, f"offsets/{FILES}")
@@ -104,7 +104,7 @@ def test_batches_given_up_for_it_are_not_gone_back_to_and_the_copy_starts_where_
     complete = ["complete"] * 3
     assert verdicts(tmp_path / "checkpoint", capsys) == ([*complete, "aborted", "complete"], [0, 1, 2, 4])
     with pytest.raises(Exception, match="assertion failed"):
-        go_on(session, tmp_path / "input", Path(shutil.copytree(tmp_path / "checkpoint", tmp_path / "own")))
+        go_on(session, tmp_path / "input", copy_of_running(tmp_path / "checkpoint", tmp_path / "own"))
     body = restored(tmp_path / "checkpoint", tmp_path / "copy", capsys)
     assert (body["batch"], body["reverted_repartitions"]) == (4, [])
     assert {"offsets/3", "commits/3"} == {file["path"] for file in body["write"]}
@@ -203,11 +203,11 @@ def test_a_query_that_was_repartitioned_twice_goes_on_from_any_of_its_batches(
     for at, moves in undone.items():
         body = restored(own, tmp_path / f"copy-{at}", capsys, at=f"@{at}")
         assert [(one["batch"], one["from"], one["to"]) for one in body["reverted_repartitions"]] == moves
-        same_counts(session, source, Path(shutil.copytree(tmp_path / f"copy-{at}", tmp_path / f"on-{at}")))
+        same_counts(session, source, copy_of_running(tmp_path / f"copy-{at}", tmp_path / f"on-{at}"))
     between = tmp_path / "copy-3"
     repartition(session, between, 4)
     assert verdicts(between, capsys)[1][-1] == 4
-    same_counts(session, source, Path(shutil.copytree(between, tmp_path / "between-on")))
+    same_counts(session, source, copy_of_running(between, tmp_path / "between-on"))
     repartition(session, between, 6)
     repartition(session, between, 3)
     assert verdicts(between, capsys)[1][-3:] == [4, 5, 6]

@@ -180,12 +180,14 @@ def test_a_database_that_was_restored_from_a_dump_is_gone_on_with(lines: Lines, 
 
 
 def recreate(url: str, *, keep_written: bool = False) -> None:
-    """Drop the table and create it again, with its trigger and, unless kept, the table that the trigger fills."""
-    execute(
-        url, f"drop table {TABLE}", *([] if keep_written else [f"truncate {TABLE}_written"]),
+    """Drop the table and create it again, with its trigger and, unless kept, the table that the trigger fills. In one
+    transaction, so that a job that runs never finds no table."""
+    statements = (
+        f"drop table {TABLE}", *([] if keep_written else [f"truncate {TABLE}_written"]),
         f"create table {TABLE} (line text primary key)",
         f"create trigger note before insert on {TABLE} for each row execute function {TABLE}_note()",
     )  # fmt: skip
+    execute(url, "; ".join(statements))
 
 
 def test_a_restore_of_an_older_epoch_says_what_cannot_be_taken_back(lines: Lines) -> None:

@@ -52,4 +52,9 @@ def copy_of(name: str, folder: Path, *, sidecars: bool = True) -> Path:
     return target
 
 
+def copy_of_running(checkpoint: Path, target: Path) -> Path:
+    """A copy of a checkpoint whose Spark session lives: its maintenance thread may be writing temporary files."""
+    return Path(shutil.copytree(checkpoint, target, ignore=shutil.ignore_patterns("*.tmp", "*.tmp.crc")))
+
+
 CASES = [Case.of(path.name.removesuffix(".tar.gz")) for path in sorted(DATA.glob("*.tar.gz"))]
