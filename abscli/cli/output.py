@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TextIO
 
 from abscli.cli.overview import width as width
-from abscli.cli.stdout import stdout
+from abscli.cli.stdout import check_open, stdout
 from formats.plain_text import plain_json, plain_lines
 from formats.redaction import redact
 from formats.version import FORMAT_VERSION
@@ -261,7 +261,12 @@ def _write(*chunks: bytes) -> None:
 
 
 def emit_rows(data: bytes) -> None:
-    """Rows of a job's sink on stdout; OSError where they cannot be written: who has lost them has to know."""
+    """Write rows of a job's sink to stdout.
+
+    Raises OSError if they cannot be written, also if stdout was closed from the start: the job must not count them as
+    delivered.
+    """
+    check_open()
     stream = stdout()
     stream.flush()
     buffer = getattr(stream, "buffer", None)

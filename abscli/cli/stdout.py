@@ -7,6 +7,7 @@ Java. So results get a descriptor of their own, which no child process inherits,
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 from typing import NamedTuple, TextIO
@@ -26,18 +27,29 @@ class _Original(NamedTuple):
 
 
 _original: _Original | None = None
+_was_closed = False
 
 
 def open_standard_streams() -> None:
-    """Those that are closed go nowhere: the next file or connection would have their number, and what is written there
-    would go into it."""
+    """Open standard streams that are closed on /dev/null.
+
+    The next file or connection would get their number otherwise, and what is written to them would go into it.
+    """
+    global _was_closed
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(descriptor)
         except OSError:
+            _was_closed = _was_closed or name == "stdout"
             mode = "w" if descriptor else "r"
             os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
             setattr(sys, name, open(descriptor, mode, closefd=False))  # noqa: SIM115 - for as long as the process lives
+
+
+def check_open() -> None:
+    """Raise OSError if stdout was closed when the process started."""
+    if _was_closed:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
 
 
 def stdout() -> TextIO:

@@ -22,6 +22,7 @@ from tests.support.flink.truth import DATA
 from tests.support.imports import ROOT
 from tests.support.spark.data import Case, unpack
 
+pytestmark = pytest.mark.soak
 FILE = "abs-reader.pyz"
 HEAP = next((DATA / "hashmap-checkpoint").iterdir())
 ROCKSDB = next((DATA / "state" / "rocksdb").glob("*/chk-4")).parent

@@ -60,6 +60,7 @@ def not_printed(command: Command, printed: list[str]) -> list[str]:
     return [line for line in shown_lines if line and line != ANY and not agree([ANY, line, ANY], words)]
 
 
+@pytest.mark.soak
 def test_the_session_is_as_it_is_shown(tmp_path: Path) -> None:
     job = write_job("imports", tmp_path / "imports")
     chain = {f"m{i}": [f"m{i + 1}"] for i in range(120)}  # as many rounds of the loop

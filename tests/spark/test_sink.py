@@ -295,6 +295,7 @@ def windows_to(session: Any, source: Path, home: Path, checkpoint: Path) -> None
         session.conf.unset("spark.sql.streaming.fileSink.log.compactInterval")
 
 
+@pytest.mark.soak
 @pytest.mark.minutes
 def test_the_log_of_a_sink_has_an_empty_entry_for_a_repartition_without_which_spark_does_not_read_it(
     spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]

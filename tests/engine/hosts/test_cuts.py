@@ -27,6 +27,7 @@ def test_of_two_that_do_not_reach_each_other_one_is_replaced(net: Hosts, tmp_pat
         job.finish()
 
 
+@pytest.mark.soak
 def test_whom_most_others_do_not_reach_is_the_one_to_go(net: Hosts, tmp_path: Path) -> None:
     with HostJob(net, tmp_path, [["h1", "driver"], ["h2"], ["h3"]]) as job:
         job.runs_for(2)

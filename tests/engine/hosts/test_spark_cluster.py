@@ -131,6 +131,7 @@ def test_a_host_that_is_gone_is_replaced_by_another_one(tmp_path: Path) -> None:
             run.finish()
 
 
+@pytest.mark.soak
 def test_spark_that_does_not_encrypt_is_refused_or_said(tmp_path: Path) -> None:
     with Hosts("driver", "h1") as net, Cluster(net, tmp_path, secure=False) as cluster:
         cluster.start("h1")

@@ -133,7 +133,7 @@ def survive(
     check(folder, topology, writer)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.soak
 @pytest.mark.parametrize("recovery", list(Scope))
 @pytest.mark.parametrize("name", ["pipelines", "spread"])
 def test_every_record_counts_once_while_workers_are_lost(

@@ -381,6 +381,7 @@ def test_it_stops_at_offsets_also_where_no_record_is(broker: Broker, topic: str,
 # -- a broker that is away ------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_a_broker_that_hangs_is_waited_for_and_no_partition_is_idle_meanwhile(
     broker: Broker, topic: str, reader: Reader
 ) -> None:

@@ -90,6 +90,7 @@ class Sequence:
                 self.random.choices(step, weight)[0]()
             self._note("run to the end")
             self._resume()
+            assert self.is_finished, self._message("the last run ended before the input did")
         except Exception as error:
             error.add_note(self._message("the steps:"))
             raise
@@ -321,9 +322,8 @@ class Sequence:
         verdicts = {sink.verdict for sink in report.sinks}
         assert verdicts <= expected, self._message(f"validate calls the sink {sorted(verdicts)}")
         self.validations += 1
-        if self.kind != "stdout":
-            missing = self._read() - self._shown().keys()
-            assert not missing, self._message(f"{len(missing)} rows of complete epochs are not there")
+        missing = self._read() - self._shown().keys()
+        assert not missing, self._message(f"{len(missing)} rows of complete epochs are not there")
 
     def _shown(self) -> Counter[str]:
         return sum((place.shown() for place in self._places), Counter())
@@ -352,4 +352,7 @@ class Sequence:
 
     def _message(self, what: str) -> str:
         steps = "\n  ".join(self.steps)
-        return f"{what}\n{self.kind}, seed {self.seed}, --keep {self.keep}:\n  {steps}"
+        positions = "\n  ".join(self.lines.epochs())
+        return (
+            f"{what}\n{self.kind}, seed {self.seed}, --keep {self.keep}:\n  {steps}\nkept epochs:\n  {positions}"
+        )

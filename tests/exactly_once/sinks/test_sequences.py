@@ -44,7 +44,9 @@ def begin(kind: str, tmp_path: Path, kinds: Kinds) -> Callable[[int], Sequence]:
 
 @pytest.mark.cell("O", "exact or refused", *(kind for kind in KILLS if kind != "stdout"))
 @pytest.mark.cell("O", "at least once", "stdout")
-@EACH
+@pytest.mark.parametrize(
+    "kind", [*cases(kind for kind in KILLS if kind != "kafka"), pytest.param("kafka", marks=pytest.mark.soak)]
+)
 @pytest.mark.parametrize("seed", [2, pytest.param(3, marks=pytest.mark.soak)])
 def test_every_step_of_a_random_sequence_is_exact_or_refused(begin: Callable[[int], Sequence], seed: int) -> None:
     begin(seed).play(steps=6)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -126,3 +127,30 @@ def test_a_pipe_that_is_closed_is_exit_code_6(tmp_path: Path) -> None:
         message = process.stderr.read()
     assert process.returncode == 6, message
     assert "cannot be written to stdout" in message
+
+
+def test_rows_that_meet_a_closed_stdout_wait_for_the_next_run(tmp_path: Path) -> None:
+    """As under a service manager that starts `abs run job.yaml >&-`."""
+    write_lines(tmp_path, 2)
+    (tmp_path / "job.yaml").write_text(JOB)
+    command = f"{sys.executable} -m abscli run job.yaml --store store --engine inline"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    closed = subprocess.run(
+        ["sh", "-c", f"{command} >&-"], cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True
+    )
+    assert closed.returncode == 6, closed.stderr
+    assert "cannot be written to stdout: Bad file descriptor" in closed.stderr
+    resumed = subprocess.run(
+        [*command.split(), "--resume"], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert resumed.returncode == 0, resumed.stderr
+    rows = Counter(json.loads(line)["line"] for line in resumed.stdout.splitlines())
+    assert rows == Counter(line for file in (tmp_path / "in").iterdir() for line in file.read_text().splitlines())
+
+
+def test_a_run_of_the_harness_that_a_signal_ended_is_not_taken_for_a_whole_one(lines: Lines) -> None:
+    with pytest.raises(AssertionError, match="got signal 15"):
+        lines.run(at=lambda epochs: os.kill(os.getpid(), signal.SIGTERM) if epochs == 3 else None)
+    assert set(lines.wrong().values()) == {-1}
+    lines.resume()
+    assert lines.wrong() == {}

@@ -128,7 +128,7 @@ def as_told(command: str) -> list[str]:
     return options
 
 
-@pytest.mark.sample(1)
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("backend", "wanted"),
     [
