@@ -39,8 +39,19 @@ def promise_of(operator: Operator) -> Promise | None:
 
 
 def is_staged(operator: Operator) -> bool:
-    """Whether a sink's rows wait in the store, and are written to the target after the manifest that names them."""
+    """Tell whether a sink's rows wait in the store, and are written to the target after the manifest."""
     return promise_of(operator) in (Promise.IDEMPOTENT, Promise.AT_LEAST_ONCE)
+
+
+def prepares_rows(operator: Operator) -> bool:
+    """Tell whether a sink's rows wait in its target, in transactions that are committed after the manifest."""
+    in_transactions = (operator.connector or {}).get("type") == "postgres"
+    return in_transactions and promise_of(operator) is Promise.TWO_PHASE
+
+
+def is_delivered(operator: Operator) -> bool:
+    """Tell whether the driver delivers a sink's rows. Others are part files, which become visible where they are."""
+    return is_staged(operator) or prepares_rows(operator)
 
 
 _EXACT = frozenset({"text", "jsonl", "csv", "parquet", "arrow", "nexmark", "generate", "kafka", "postgres"})

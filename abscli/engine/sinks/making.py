@@ -17,7 +17,7 @@ from abscli.engine.sinks.postgres.values import ColumnCheck, CopyPart
 from abscli.engine.sinks.staged.sink import WRITTEN_AS, NewPart, StagedSink, Staging
 from abscli.engine.sinks.staged.trial import Trial
 from formats.job.model import Operator
-from formats.job.promises import is_staged
+from formats.job.promises import is_staged, prepares_rows
 from formats.native.sink_bucket import is_bucket
 from formats.storage import Storage
 
@@ -31,7 +31,7 @@ def make_sink(
         trial = Trial(lambda: target_of(operator, job, directory))
         staging = Staging(storage, title_of(operator), trial, _new_part(operator))
         return StagedSink(operator, index, attempt, may_show, staging=staging)
-    if sinks_in is None and (operator.connector or {}).get("type") == "postgres":
+    if sinks_in is None and prepares_rows(operator):
         return PostgresSink(operator, index, attempt, may_show, job=job)
     place = folder_of(operator, directory, sinks_in)
     if is_bucket(place):

@@ -1,8 +1,7 @@
 """The sinks of a job, as the driver has them: who may write them, and what is published when.
 
-Three kinds of sinks share one life: files (`files`), tables with prepared transactions (`postgres.tables`) and targets
-to which rows are delivered from the store (`delivered.deliveries`). All of them are examined before any of them is
-changed.
+Part files are staged next to the place where they become visible (`files`). To all other targets the driver delivers
+rows (`delivered.deliveries`). All sinks are examined before any of them is changed.
 """
 
 from __future__ import annotations
@@ -18,12 +17,11 @@ from abscli.engine.sinks.elsewhere import key_of, refused, waiting_elsewhere
 from abscli.engine.sinks.examined import Examined
 from abscli.engine.sinks.files import Files
 from abscli.engine.sinks.permissions import Permissions
-from abscli.engine.sinks.postgres.tables import TableExamined, Tables
 from abscli.engine.sinks.promises import NO_PROMISES, read_promises
 from abscli.engine.telemetry.news import StaysWritten
 from formats.ids import EpochId
 from formats.job.model import Operator, Topology, as_sink
-from formats.job.promises import is_staged
+from formats.job.promises import is_delivered
 from formats.native.facts import AttemptFacts, PartFacts
 from formats.native.marks import note_published
 from formats.native.store import NativeStore
@@ -35,14 +33,10 @@ class SinksExamined:
     """The sinks of a job as an attempt found them."""
 
     files: Sequence[Examined] = ()
-    tables: Sequence[TableExamined] = ()
     deliveries: Sequence[DeliveryExamined] = ()
 
     def stays_written(self) -> Iterator[StaysWritten]:
         """Return what targets have that does not belong to the history and cannot be removed."""
-        for table in self.tables:
-            if table.beyond:
-                yield StaysWritten(table.operator, table.title, tuple(sorted({part.epoch for part in table.beyond})))
         for one in self.deliveries:
             if one.beyond:
                 epochs = tuple(sorted({epoch.number for epoch in one.beyond}))
@@ -55,8 +49,7 @@ class SinksExamined:
             for sink in self.files
             for id, file in sink.wanted.due.items()
         }
-        covered.update(gid for table in self.tables for gid in table.due)
-        covered.update(path for one in self.deliveries for path in one.named)
+        covered.update(place for one in self.deliveries for place in one.named)
         return covered
 
 
@@ -71,19 +64,14 @@ class Outputs:
         sinks_in: str | None = None,
     ) -> None:  # fmt: skip
         self._sinks: list[Operator] = [sink for op in topology.operators if (sink := as_sink(op)) is not None]
-        staged = [op for op in self._sinks if sinks_in is None and is_staged(op)]
-        in_tables = [
-            op for op in self._sinks
-            if sinks_in is None and op not in staged and (op.connector or {})["type"] == "postgres"
-        ]  # fmt: skip
-        in_files = [op for op in self._sinks if op not in in_tables and op not in staged]
+        in_files = [op for op in self._sinks if sinks_in is not None or not is_delivered(op)]
+        delivered = [op for op in self._sinks if op not in in_files]
         self._permissions = Permissions(take_ownership, accept_missing)
         self._files = Files(in_files, directory, self._permissions, sinks_in)
-        self._tables = Tables(in_tables, topology.job, self._permissions)
-        self._deliveries = Deliveries(staged, topology.job, directory, self._permissions)
+        self._deliveries = Deliveries(delivered, topology.job, directory, self._permissions)
         self._places = [
             *self._files.places,
-            *((op.id, place) for op in staged if (place := folder_of_target(op, directory)) is not None),
+            *((op.id, place) for op in delivered if (place := folder_of_target(op, directory)) is not None),
         ]
         self._sinks_in = sinks_in
 
@@ -103,7 +91,7 @@ class Outputs:
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
         """Lock the sinks against every other job. Raises StoreInUse, naming the holder."""
-        with self._files.hold(), self._tables.hold(), self._deliveries.hold():
+        with self._files.hold(), self._deliveries.hold():
             yield
 
     def examine(
@@ -117,9 +105,8 @@ class Outputs:
         """
         promises = read_promises(store) if store is not None and (self._sinks or parent > 0) else NO_PROMISES
         before = {id: id for id, _ in self._files.places} if origins is None else origins
-        tables = self._tables.examine(promises, parent, before)
         deliveries = self._deliveries.examine(store, promises, parent, before)
-        examined = SinksExamined(self._files.examine(store, promises, parent, before), tables, deliveries)
+        examined = SinksExamined(self._files.examine(store, promises, parent, before), deliveries)
         if store is not None and self._sinks_in is None and not self._permissions.accept_missing:
             for one in waiting_elsewhere(store, promises, parent, examined.covered(before)):
                 raise refused(one, parent)
@@ -127,7 +114,6 @@ class Outputs:
 
     def take(self, examined: SinksExamined, store: NativeStore, attempt: AttemptFacts) -> None:
         """Claim every sink for the attempt, and make it show exactly what belongs to the attempt's parent."""
-        self._tables.take(examined.tables, store, attempt)
         self._deliveries.take(examined.deliveries, store, attempt)
         self._files.take(examined.files, store, attempt)
 
@@ -137,7 +123,6 @@ class Outputs:
         Raises Overtaken if another attempt has taken a sink; Damaged if a part is missing or was replaced.
         """
         self._files.reveal(parts)
-        self._tables.reveal(parts)
         self._deliveries.reveal(parts)
 
     def note_published(self, store: NativeStore, epoch: int) -> None:

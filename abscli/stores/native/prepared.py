@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from abscli.engine.postgres.database import Table
 from abscli.engine.sinks.postgres.epochs import end, holding, prepared, prepared_at
-from abscli.stores.native.checks.named_parts import Way, way_of
 from abscli.stores.native.targets import Targets
 from formats.job.model import Operator
+from formats.job.promises import prepares_rows
 from formats.native.store import NativeStore
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class TableSink(NamedTuple):
     @classmethod
     def all_of(cls, targets: Targets) -> list[TableSink]:
         """Return the tables of all sinks of the job file that write in transactions."""
-        return [cls.of(sink, targets) for sink in targets.sinks.values() if way_of(sink) is Way.PREPARED]
+        return [cls.of(sink, targets) for sink in targets.sinks.values() if prepares_rows(sink)]
 
     @classmethod
     def of(cls, sink: Operator, targets: Targets) -> TableSink:

@@ -420,21 +420,21 @@ def signal_at(where: str, n: int, number: int) -> None:
         else:
             at(moves.Moves, "publish", is_done=True)
     elif where in ("filled", "prepare", "commit"):
-        from abscli.engine.sinks.postgres import epochs, sink, tables
+        from abscli.engine.sinks.postgres import append, epochs, sink
 
         if where == "filled":
             at(epochs.Epochs, "note", is_done=True)
         elif where == "prepare":
             at(sink.PostgresSink, "_prepare", is_done=True)
         else:
-            plain = tables.end
+            plain = append.end
 
             def end(connection: Any, verb: str, gid: str) -> None:
                 plain(connection, verb, gid)
                 if verb == "commit":
                     count()
 
-            tables.end = end
+            append.end = end
     elif where == "staged":
         from abscli.engine.sinks.staged.sink import StagedSink
 

@@ -1,11 +1,13 @@
-"""The driver's hand on the sinks of a job whose rows are staged in the store: who may, what has to be written when an
-attempt begins, and what after each manifest."""
+"""The sinks to which the driver delivers rows after each manifest: who may write them, what has to be delivered when an
+attempt begins, and what after each manifest. Rows wait in the store, or in transactions that the target has prepared.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from abscli.engine.errors import UsageError
 from abscli.engine.sinks.delivered.renamed import ids_of
@@ -15,10 +17,9 @@ from abscli.engine.sinks.gaps import find_gap, records_of, rows_missing
 from abscli.engine.sinks.permissions import Permissions
 from abscli.engine.sinks.places import place_of
 from abscli.engine.sinks.promises import Promises
-from abscli.engine.sinks.staged.contract import Delivery, StagedPart, Target
-from abscli.engine.sinks.staged.refusals import foreign_commits
+from abscli.engine.sinks.staged.contract import Delivery, StagedPart, StagedPartName, Target
+from abscli.engine.sinks.staged.refusals import foreign_commits, rows_lost
 from abscli.planner.lineage import is_on, stretches
-from formats.errors import Damaged
 from formats.ids import EpochId
 from formats.job.model import Operator
 from formats.native.facts import AttemptFacts, CommittedFacts, PartFacts, SinkFile
@@ -37,7 +38,8 @@ class DeliveryExamined:
     beyond: what it shows that is not of the line.
     line: newest stretch first.
     ids: of the sink, as of `ids_of`.
-    named: where the rows lie that manifests of the line name for this target.
+    named: where the rows wait that manifests of the line name for this target.
+    kept: the transactions that any manifest of the store names.
     undone: how it has lost what it had.
     """
 
@@ -47,11 +49,12 @@ class DeliveryExamined:
     line: tuple[Stretch, ...]
     ids: tuple[str, ...]
     named: frozenset[str]
+    kept: frozenset[str]
     undone: str | None
 
 
 class Deliveries:
-    """The targets of one attempt to which the driver delivers rows that are staged in the store.
+    """The targets of one attempt to which the driver delivers rows.
 
     job: its name.
     directory: of the job file.
@@ -66,6 +69,7 @@ class Deliveries:
         self._permissions = permissions
         self._storage: Storage | None = None
         self._newest = 0
+        self._attempt_id = ""
         self._delivered = DeliveredEpochs()
         self._noted: set[str] = set()
 
@@ -118,25 +122,20 @@ class Deliveries:
         named: list[Delivery] = []
         if store is not None:
             named = [one for one in deliveries_of(store.storage, promises, parent, id) if is_own(one.directory)]
-        due = waiting(target, undelivered(named, shown, line))
+        due = still_due(target, named, shown, line)
         if target.remembers and undone is None and not self._permissions.accept_missing:
             oldest_due = due[0].epoch.number if due else None
             records = records_of(promises, parent, id, is_own)
             gap = find_gap(records, parent, oldest_due, line, shown, target.has)
             if gap is not None:
                 raise rows_missing(target.operator, target.title, gap)
-        for delivery in due:
-            lost = missing(delivery)
-            if lost is not None and not self._permissions.accept_missing:
-                raise Damaged(
-                    f"{lost.rows} rows are missing: sink {target.operator} staged them in this file for epoch "
-                    f"{delivery.epoch.number}, and {target.title} does not contain them",
-                    path=f"{delivery.storage.root}/{lost.staged}",
-                    hint="use --from-epoch to resume from an epoch before these rows; or use --accept-missing-parts to "
-                    "resume without them",
-                )
-        paths = frozenset(part.file.staged or "" for delivery in named for part in delivery.parts)
-        return DeliveryExamined(target, tuple(due), beyond, line, ids, paths, undone)
+        for delivery in due if undone is None and not self._permissions.accept_missing else ():
+            for part in target.lost(delivery):
+                root = delivery.storage.root
+                raise rows_lost(target.operator, target.title, delivery.epoch.number, part.file, root)
+        places = frozenset(part.file.staged or part.file.prepared or "" for one in named for part in one.parts)
+        kept = frozenset(file.prepared for files in promises.named.values() for file in files if file.prepared)
+        return DeliveryExamined(target, tuple(due), beyond, line, ids, places, kept, undone)
 
     def _may_leave(self, target: Target, beyond: Sequence[EpochId]) -> None:
         if beyond and not self._permissions.take_ownership:
@@ -144,8 +143,9 @@ class Deliveries:
 
     def take(self, examined: Sequence[DeliveryExamined], store: NativeStore, attempt: AttemptFacts) -> None:
         """Write to every target what leads to the attempt's parent."""
-        self._storage, self._newest = store.storage, attempt.parent
+        self._storage, self._newest, self._attempt_id = store.storage, attempt.parent, attempt.id
         oldest = min(store.epoch_numbers(), default=0)
+        older = {life.id for life in store.attempts() if life.attempt < attempt.attempt}
         for one in examined:
             one.target.take(attempt.id, one.beyond, oldest)
             if one.undone is not None or (one.beyond and not one.target.remembers):
@@ -162,9 +162,16 @@ class Deliveries:
                 self._delivered.note(one.target.operator, max(on_line, key=lambda epoch: epoch.number))
             for delivery in one.due:
                 self._apply(one.target, delivery)
+            one.target.discard(partial(_is_abandoned, older=older, first_epoch=attempt.first_epoch, named=one.kept))
 
     def reveal(self, parts: Sequence[PartFacts]) -> None:
-        """The manifest that names these parts is written: so are their rows. Again is no harm."""
+        """Deliver the rows of the parts that a complete epoch names. This can be repeated without harm."""
+        newest = max((part.epoch for part in parts), default=self._newest)
+
+        def is_lost(part: StagedPartName) -> bool:
+            # It is of a process that was lost since: its replacement has made the rows again.
+            return part.id.attempt_id == self._attempt_id and part.id.epoch <= newest
+
         for operator, target in self._targets.items():
             assert self._storage is not None
             mine = [part for part in parts if part.operator == operator]
@@ -173,10 +180,12 @@ class Deliveries:
             fresh = delivery.behind(self._newest) if delivery is not None else None
             if fresh is not None:
                 self._write(target, fresh)
-        self._newest = max((part.epoch for part in parts), default=self._newest)
+            target.discard(is_lost)
+        self._newest = newest
 
     def _apply(self, target: Target, delivery: Delivery) -> None:
-        parts = tuple(part for part in delivery.parts if _size(delivery, part.file) is not None)
+        lost = target.lost(delivery)
+        parts = tuple(part for part in delivery.parts if part not in lost)
         if parts:
             self._write(target, Delivery(delivery.epoch, parts, delivery.storage))
 
@@ -194,6 +203,17 @@ class Deliveries:
             self._noted.add(target.operator)
             if (identity := target.identity()) is not None:
                 note_written(delivery.storage, target.operator, delivery.epoch, (target.title, identity))
+
+
+def _is_abandoned(part: StagedPartName, *, older: Collection[str], first_epoch: int, named: Collection[str]) -> bool:
+    """Tell whether no manifest can name rows any more that wait in a target.
+
+    older: the ids of the store's older attempts.
+    first_epoch: of the attempt that takes the target. A copy of the store may have gone on further: what it has staged
+    there has higher numbers.
+    named: the rows that manifests of the store name.
+    """
+    return part.id.attempt_id in older and part.id.epoch < first_epoch and part.name not in named
 
 
 def _identity(target: Target, storage: Storage, ids: Sequence[str]) -> str | None:
@@ -252,7 +272,7 @@ def delivery_of(
     parts = sorted(
         StagedPart(Transaction(id.attempt_id, epoch_of_part(id.name), task_of_part(id.name), operator), file)
         for id, file in files.items()
-        if file.staged is not None
+        if file.staged is not None or file.prepared is not None
     )
     return Delivery(EpochId(parts[0].id.attempt_id, epoch), tuple(parts), storage) if parts else None
 
@@ -269,15 +289,19 @@ def undelivered(named: Sequence[Delivery], shown: Sequence[EpochId], line: Seque
     return [delivery for delivery in due if delivery is not None]
 
 
-def waiting(target: Target, due: Sequence[Delivery]) -> list[Delivery]:
-    """Return the deliveries that a target does not have. Single markers may have expired, so it is asked for each."""
-    return [delivery for delivery in due if not (target.remembers and target.has(delivery.epoch))]
+def still_due(
+    target: Target, named: Sequence[Delivery], shown: Sequence[EpochId], line: Sequence[Stretch]
+) -> list[Delivery]:
+    """Return the deliveries that a target does not have, or has only in part.
 
+    Single markers may have expired, so it is asked for each delivery that its markers do not show.
+    named, shown, line: see `undelivered`.
+    """
+    unfinished = target.unfinished()
+    due = undelivered(named, [epoch for epoch in shown if epoch not in unfinished], line)
 
-def missing(delivery: Delivery) -> SinkFile | None:
-    """Staged rows that are not in the store any more, or not all of them."""
-    return next((part.file for part in delivery.parts if _size(delivery, part.file) != part.file.bytes), None)
+    def is_there(delivery: Delivery) -> bool:
+        is_whole = unfinished.isdisjoint(part.id.made_for for part in delivery.parts)
+        return target.remembers and is_whole and target.has(delivery.epoch)
 
-
-def _size(delivery: Delivery, file: SinkFile) -> int | None:
-    return delivery.storage.size(file.staged or "")
+    return [delivery for delivery in due if not is_there(delivery)]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import IO
 
 from abscli.engine.sinks.promises import Promises
-from abscli.engine.sinks.staged.contract import Delivery, Target
+from abscli.engine.sinks.staged.contract import Delivery, StagedPart, StagedPartName, Target
 from formats.ids import EpochId
 
 
@@ -71,7 +71,23 @@ class Renamed:
         for target in self._targets:
             target.take(attempt_id, left, oldest)
 
+    def unfinished(self) -> frozenset[EpochId]:
+        """Return the epochs of which some parts still wait in the target, under any id."""
+        return frozenset().union(*(target.unfinished() for target in self._targets))
+
+    def lost(self, delivery: Delivery) -> list[StagedPart]:
+        """Return the parts that are neither committed nor staged any more."""
+        return self._made_by(delivery).lost(delivery)
+
+    def discard(self, goes: Callable[[StagedPartName], bool]) -> None:
+        """Remove rows that wait in the target, and that no manifest can name any more, under every id."""
+        for target in self._targets:
+            target.discard(goes)
+
     def apply(self, delivery: Delivery) -> None:
-        """As of `Target`."""
+        """Write a delivery under the id that the sink had then; see `Target.apply`."""
+        self._made_by(delivery).apply(delivery)
+
+    def _made_by(self, delivery: Delivery) -> Target:
         id = delivery.parts[0].id.operator
-        next((target for target in self._targets if target.operator == id), self._targets[0]).apply(delivery)
+        return next((target for target in self._targets if target.operator == id), self._targets[0])

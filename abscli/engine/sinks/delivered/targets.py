@@ -1,4 +1,4 @@
-"""The target of a sink whose rows are staged in the store, by its type."""
+"""The target of a sink to which the driver delivers rows, by its type."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from abscli.engine.sinks.iceberg.place import TablePlace
 from abscli.engine.sinks.iceberg.table import IcebergTable
 from abscli.engine.sinks.kafka.topic import KafkaTopic
 from abscli.engine.sinks.places import place_of
+from abscli.engine.sinks.postgres.append import AppendedTable
 from abscli.engine.sinks.postgres.upsert import UpsertedTable
 from abscli.engine.sinks.staged.contract import Target
 from abscli.engine.sinks.staged.delta import DeltaSink
@@ -19,6 +20,7 @@ from abscli.engine.sinks.staged.extras import require_package
 from abscli.engine.sinks.staged.printed import Printed
 from formats.job.kafka import Topic
 from formats.job.model import Operator
+from formats.job.promises import prepares_rows
 
 
 def title_of(operator: Operator) -> str:
@@ -49,6 +51,8 @@ def target_of(operator: Operator, job: str, directory: str, ids: Sequence[str] =
         return IcebergTable(operator, directory, job)
     if _type(operator) == "kafka":
         return KafkaTopic(operator, directory, job)
+    if prepares_rows(operator):
+        return AppendedTable(Table.of(operator), job)
     return UpsertedTable(Table.of(operator), (operator.connector or {})["key"], job)
 
 

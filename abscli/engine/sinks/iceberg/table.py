@@ -23,7 +23,7 @@ from abscli.engine.errors import EngineStopped, JobFailed, UsageError
 from abscli.engine.sinks.iceberg.columns import disagreements, in_columns, made_for, written_as
 from abscli.engine.sinks.iceberg.marks import CLAIM, JOB, Commit, Marks, epochs_of, is_undone, line_of, summary_of
 from abscli.engine.sinks.iceberg.place import TablePlace, shown
-from abscli.engine.sinks.staged.contract import Delivery
+from abscli.engine.sinks.staged.contract import Delivery, StagedInStore
 from abscli.engine.sinks.staged.parquet_rows import opened
 from abscli.engine.sinks.staged.refusals import Unanswered, crowded, other_table, rows_refused, taken_over, unreadable
 from formats.ids import EpochId
@@ -44,7 +44,7 @@ MADE_WITH = {"write.metadata.delete-after-commit.enabled": "true"}
 """Of a table that the sink makes: each commit writes the table's metadata anew, of which the newest hundred stay."""
 
 
-class IcebergTable:
+class IcebergTable(StagedInStore):
     """As of `Target`. job: its name; directory: of its file."""
 
     remembers = True

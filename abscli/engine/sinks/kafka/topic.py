@@ -20,7 +20,7 @@ from abscli.engine.errors import EngineStopped, JobFailed, UsageError
 from abscli.engine.patience import SECONDS
 from abscli.engine.sinks.kafka.markers import CONFIG, Marks, Message, SinkName, claimed, forgotten, left_behind, written
 from abscli.engine.sinks.kafka.transactions import Lost, Transactions, read_to_end
-from abscli.engine.sinks.staged.contract import Delivery, without_newest
+from abscli.engine.sinks.staged.contract import Delivery, StagedInStore, without_newest
 from abscli.engine.sinks.staged.refusals import rows_refused, taken_over
 from formats.brokers import Brokers, Seen
 from formats.ids import EpochId
@@ -47,7 +47,7 @@ def how_changed(before: Seen, now: Seen | None) -> str | None:
     return None
 
 
-class KafkaTopic:
+class KafkaTopic(StagedInStore):
     """As of `Target`. job: its name."""
 
     remembers = True

@@ -132,17 +132,11 @@ class Epochs:
         rows: list[Any] = self._run(connection, query, (self.table.title, self._job)).fetchall()
         return [Transaction(*row) for row in rows]
 
-    def left(self, connection: Connection) -> list[Transaction]:
-        """What the table shows of the job, and was accepted as being of another line."""
-        query = "select attempt_id, epoch, task, operator from {} where target = %s and job = %s and superseded"
-        rows: list[Any] = self._run(connection, query, (self.table.title, self._job)).fetchall()
-        return [Transaction(*row) for row in rows]
-
-    def supersede(self, connection: Connection, parts: Iterable[Transaction], *, superseded: bool = True) -> None:
-        """Their rows stay, and are on no line of this job any more; or they are on its line again."""
+    def supersede(self, connection: Connection, parts: Iterable[Transaction]) -> None:
+        """Mark parts as accepted although they are not part of the history. Their rows stay in the table."""
+        query = "update {} set superseded = true where attempt_id = %s and epoch = %s and task = %s and operator = %s"
         for part in parts:
-            query = "update {} set superseded = %s where attempt_id = %s and epoch = %s and task = %s and operator = %s"
-            self._run(connection, query, (superseded, *_key(part)))
+            self._run(connection, query, _key(part))
 
     def forget_below(self, connection: Connection, epoch: int) -> None:
         """Delete markers below an epoch, except the newest per attempt and task, which stands for all older ones."""

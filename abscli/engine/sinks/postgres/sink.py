@@ -15,6 +15,7 @@ from abscli.engine.postgres.database import Table
 from abscli.engine.sinks.part_files import PartFile
 from abscli.engine.sinks.postgres.epochs import LOCK_TIMEOUT, Epochs, columns_of, copy_rows, end, prepared, target
 from abscli.engine.sinks.postgres.values import ColumnCheck, CopyPart
+from abscli.engine.sinks.staged.refusals import first_line, rows_refused
 from abscli.engine.sinks.staging import StagingSink
 from formats.job.model import Operator
 from formats.native.facts import SinkFile
@@ -62,11 +63,7 @@ class PostgresSink(StagingSink):
                 "insert the same key",
             ) from None
         except psycopg.Error as error:
-            raise JobFailed(
-                f"sink {self._table.operator}: {self._table.title} rejected the rows of epoch "
-                f"{transaction.epoch}: {str(error).strip().splitlines()[0]}",
-                hint="give the table the same column names as the rows, with compatible types",
-            ) from None
+            raise rows_refused(self._table.operator, self._table.title, first_line(error)) from None
         return msgspec.structs.replace(part, prepared=transaction.gid(self._incarnation))
 
     def _prepare(self, connection: Connection, file: IO[bytes], part: SinkFile, transaction: Transaction) -> None:

@@ -1,23 +1,20 @@
-"""A table whose rows are replaced by key: one transaction writes what a manifest names, and says in the table of epochs
-that it has.
+"""A table whose rows are replaced by key: one transaction writes what a manifest names, and its commit markers.
 
 It runs on the connection by which the driver holds the table, and only while the attempt is the one that claimed the
-table last: so a driver that was stopped, and goes on when others have gone further, writes nothing over what is newer.
+table last. So a driver that was stopped, and continues after another attempt has taken the table, writes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from typing import IO, TYPE_CHECKING
 
 from abscli.engine.errors import EngineStopped, UsageError
 from abscli.engine.postgres.database import Table
-from abscli.engine.sinks.postgres.epochs import LOCK_TIMEOUT, Epochs, columns_of, copy_rows, replaced, target
-from abscli.engine.sinks.postgres.holding import Holding
-from abscli.engine.sinks.staged.contract import Delivery
-from abscli.engine.sinks.staged.refusals import rows_refused, rows_refused_late, taken_over
-from formats.ids import EpochId
+from abscli.engine.sinks.postgres.epochs import LOCK_TIMEOUT, columns_of, copy_rows, target
+from abscli.engine.sinks.postgres.table import PostgresTable
+from abscli.engine.sinks.staged.contract import Delivery, StagedInStore
+from abscli.engine.sinks.staged.refusals import first_line, rows_refused, rows_refused_late, taken_over
 
 if TYPE_CHECKING:
     from psycopg import sql
@@ -37,23 +34,16 @@ ORDER = "abs_row_number"
 """A column of the rows while they are on their way: of several with one key the last one stays."""
 
 
-class UpsertedTable:
-    """As of `Target`. key: columns that the table has a unique index on; job: its name."""
+class UpsertedTable(PostgresTable, StagedInStore):
+    """See `Target`.
 
-    remembers = True
+    key: columns of a unique index, by which rows replace older rows.
+    job: the job's name.
+    """
 
     def __init__(self, table: Table, key: Sequence[str], job: str) -> None:
-        self.operator = table.operator
-        self.title = table.title
-        self._table = table
+        super().__init__(table, job)
         self._key = tuple(key)
-        self._epochs = Epochs(table, job)
-        self._holding = Holding(table, job)
-        self._attempt_id = ""
-
-    def hold(self) -> AbstractContextManager[None]:
-        """As of `Target`."""
-        return self._holding.hold()
 
     def check(self) -> None:
         """As of `Target`: the table is there, and has its key."""
@@ -74,61 +64,13 @@ class UpsertedTable:
         except errors.UndefinedColumn as error:
             raise UsageError(
                 f"sink {self.operator}: {self.title} does not have all columns of the key: {', '.join(self._key)}",
-                hint=f"set `key` to columns of the table: {_line(error)}",
+                hint=f"set `key` to columns of the table: {first_line(error)}",
             ) from None
         except errors.InvalidColumnReference:
             raise UsageError(
                 f"sink {self.operator}: {self.title} has no primary key or unique index on {', '.join(self._key)}",
                 hint=f"run `create unique index on {self.title} ({', '.join(self._key)})`",
             ) from None
-
-    def shown(self) -> list[EpochId]:
-        """As of `Target`."""
-
-        def shown(connection: Connection) -> list[EpochId]:
-            parts = self._epochs.shown(connection) if self._has_markers(connection) else []
-            return list(dict.fromkeys(part.made_for for part in parts))
-
-        return self._table.ask(shown, seconds=10)
-
-    def has(self, epoch: EpochId) -> bool:
-        """Tell whether rows up to an epoch are committed; see `Target.has`."""
-
-        def has(connection: Connection) -> bool:
-            return self._has_markers(connection) and self._epochs.has_reached(connection, epoch)
-
-        if self._attempt_id:  # whoever writes waits for the database
-            return self._holding.within(has)
-        return self._table.ask(has, seconds=10)
-
-    def identity(self) -> str | None:
-        """Return the object id of the table, which another table of this name does not have."""
-        return self._table.ask(self._epochs.oid, seconds=10)
-
-    def undone(self, identity: str | None) -> str | None:
-        """Return how the table lost commits: it was dropped and created again."""
-        if identity is None:
-            return None
-        return self._table.ask(lambda connection: replaced(self._epochs, connection), seconds=10)
-
-    def _has_markers(self, connection: Connection) -> bool:
-        """Tell whether the markers in the database speak of the table that is there now."""
-        return self._epochs.is_there(connection) and not self._epochs.is_replaced(connection)
-
-    def take(self, attempt_id: str, left: Collection[EpochId], oldest: int) -> None:
-        """As of `Target`."""
-        self._attempt_id = attempt_id
-
-        def take(connection: Connection) -> None:
-            self._epochs.create(connection)
-            if self._epochs.is_replaced(connection):
-                self._epochs.forget_all(connection)
-            self._epochs.claim(connection, attempt_id)
-            parts = self._epochs.shown(connection)
-            self._epochs.supersede(connection, [part for part in parts if part.made_for in left])
-            self._epochs.forget_below(connection, oldest)
-
-        self._holding.within(take)
 
     def apply(self, delivery: Delivery) -> None:
         """As of `Target`."""
@@ -143,7 +85,7 @@ class UpsertedTable:
                 "has locked", hint="end the other transaction; the job writes the staged rows when it resumes",
             ) from None  # fmt: skip
         except psycopg.Error as error:
-            raise rows_refused_late(self.operator, self.title, epoch, _line(error)) from None
+            raise rows_refused_late(self.operator, self.title, epoch, first_line(error)) from None
 
     def try_rows(self, rows: IO[bytes]) -> None:
         """Try rows in a transaction that is rolled back; see `Target.try_rows`."""
@@ -164,7 +106,7 @@ class UpsertedTable:
         except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
             return  # another transaction has the rows: the delivery waits for it
         except psycopg.Error as error:
-            raise rows_refused(self.operator, self.title, _line(error)) from None
+            raise rows_refused(self.operator, self.title, first_line(error)) from None
 
     def _copy_only(self, connection: Connection, rows: IO[bytes]) -> None:
         """Copy rows to a temporary table with the same columns, NOT NULL and CHECK constraints."""
@@ -225,7 +167,3 @@ def _names(columns: Sequence[str]) -> sql.Composable:
     from psycopg import sql
 
     return sql.SQL(", ").join(map(sql.Identifier, columns))
-
-
-def _line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]

@@ -1,37 +1,35 @@
-"""What a target of staged rows has to do: how a new idempotent sink is added.
+"""The contract of a target to which the driver delivers rows; all targets but folders and buckets.
 
-Its tasks are `StagedSink`, whatever the target: the rows of a task and epoch are a file of the epoch in the store,
-which the manifest names under its digest (`SinkFile.staged`). What an epoch staged that was given up in a living
-attempt is named by the next manifest. After each manifest, and before the next one, `deliveries` gives the target what
-it names: one `Delivery`. An attempt that begins does the same with what manifests of its line name and the target does
-not show: after a crash, a restore, or in place of another store. So a target
+Rows of a task and an epoch wait in one of two places until a manifest names them: in the store, as a file of the epoch
+(`SinkFile.staged`), or in the target itself, where publishing them takes no copy (`SinkFile.prepared`: transactions of
+PostgreSQL). The next manifest also names the rows of epochs that were aborted. After each manifest, and before the next
+one, `deliveries` gives the target what the manifest names: one `Delivery`. A new attempt first delivers what manifests of
+its history name and the target does not have.
 
-- writes a delivery once, however often and by whomever it is given: it leaves a mark with the rows, in one step with
-  them (a row of a table, a transaction's id, a message of the same transaction), and looks for it before it writes. The
-  identity is the id of the attempt and the epoch, with the task where parts are written singly: never the number alone,
-  since copies of a store use numbers again. One that cannot do it in one step promises at-least-once, and says so;
-- is given deliveries in the order of the line's epochs, and each as a whole: the parts in it are in their order;
-- lets nobody write who has lost it: after `take` of another attempt, `apply` raises EngineStopped and leaves the target
-  as it is, also where it was stopped in the middle, for hours;
-- refuses rows before a manifest names them (`try_rows`): rows that it refused afterwards would stop the job at every
-  resume, and no replay would make them again;
-- says where somebody has undone what it had: another thing stands under its name, or it was set back. The store keeps
-  what tells such things apart, beside the rows. That is refused, or accepted with `--take-ownership`;
-- says in `shown` what it has, at least the newest epoch of each attempt, and what other stores of a job of this name
-  have written: that is refused where it is not of the line (rows cannot be taken back), or left where it is with
-  `--take-ownership`, and is not asked of again;
-- keeps no password in its title, its messages or the store: where it is comes from the environment.
+A target
 
-A new type stands in `formats/job/connectors.py` (its options), `formats/job/promises.py` (what it promises; whatever
-does not promise `two-phase` is staged in the store), `WRITTEN_AS` in `sink` (the bytes of its parts), and
-`delivered/targets.py`; a package that it needs, in `extras`.
+- writes each delivery once, however often and by whomever it is given. It writes a commit marker in one step with the
+  rows, and looks for it first. The marker names the attempt and the epoch, and the task where parts are committed one by
+  one. Epoch numbers alone identify nothing: copies of a store use the same numbers. A target without such a step is
+  at-least-once, and says so;
+- gets deliveries in the order of the history, each with its parts in order;
+- refuses an attempt that has lost it: after another attempt called `take`, `apply` raises EngineStopped and changes
+  nothing, also if the attempt had been stopped within it for hours;
+- refuses rows before a manifest names them (`try_rows`). If it refused them later, each resume would fail on them;
+- notices if its commits were undone: it was replaced, or rolled back (`undone`). The store keeps its identity for this;
+- lists its markers (`shown`), those of other stores of a job of this name included. Commits outside the history are
+  refused, or left with `--take-ownership`;
+- has no password in its title, its messages or the store: the connection comes from the environment.
+
+To add a type, edit `formats/job/connectors.py` (its options), `formats/job/promises.py` (its guarantee),
+`WRITTEN_AS` in `staged.sink` (the format of its parts) and `delivered/targets.py`; and `extras` if it needs a package.
 """
 
 from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import IO, NamedTuple, Protocol
@@ -52,6 +50,17 @@ class StagedPart(NamedTuple):
 
     id: Transaction
     file: SinkFile
+
+
+class StagedPartName(NamedTuple):
+    """Rows that wait in a target.
+
+    id: whose rows, and for which epoch.
+    name: the target's name for them, as a manifest has it.
+    """
+
+    id: Transaction
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +121,21 @@ def without_newest(epochs: Collection[EpochId]) -> set[EpochId]:
     return set(epochs) - set(newest.values())
 
 
+class StagedInStore:
+    """The methods of `Target` about staged rows, for rows that wait in the store."""
+
+    def unfinished(self) -> frozenset[EpochId]:
+        """Return no epoch: a delivery is committed in one step."""
+        return frozenset()
+
+    def lost(self, delivery: Delivery) -> list[StagedPart]:
+        """Return the parts whose files the store lacks, or has in another size."""
+        return [part for part in delivery.parts if delivery.storage.size(part.file.staged or "") != part.file.bytes]
+
+    def discard(self, goes: Callable[[StagedPartName], bool]) -> None:
+        """Do nothing: `abs gc` removes such files from the store."""
+
+
 class Target(Protocol):
     """Of one sink, on the driver; the contract stands above."""
 
@@ -161,6 +185,18 @@ class Target(Protocol):
     def take(self, attempt_id: str, left: Collection[EpochId], oldest: int) -> None:
         """It is this attempt's from here on. left: what it shows and is not of the line. oldest: epoch that a manifest
         may name."""
+
+    def unfinished(self) -> frozenset[EpochId]:
+        """Return the epochs of which the target has some parts while others still wait in the target itself."""
+
+    def lost(self, delivery: Delivery) -> list[StagedPart]:
+        """Return the parts that are neither committed nor staged any more."""
+
+    def discard(self, goes: Callable[[StagedPartName], bool]) -> None:
+        """Remove rows that wait in the target itself, and that no manifest can name any more.
+
+        goes: tells this of each part that waits there.
+        """
 
     def apply(self, delivery: Delivery) -> None:
         """Write it, where that has not been done. EngineStopped where another attempt has taken it, or it cannot be

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
 from abscli.engine.errors import EngineStopped
-from abscli.engine.sinks.staged.contract import Delivery
+from abscli.engine.sinks.staged.contract import Delivery, StagedInStore
 from abscli.engine.sinks.staged.parquet_rows import batches_of, opened
 from abscli.engine.sinks.staged.refusals import (
     crowded,
@@ -46,7 +46,7 @@ TRIES = 5
 """Times that a commit is tried where somebody else, who is no job, writes the table as well."""
 
 
-class DeltaSink:
+class DeltaSink(StagedInStore):
     """As of `Target`. path: of the table; job: its name."""
 
     remembers = True

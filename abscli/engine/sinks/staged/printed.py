@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import IO
 
 from abscli.engine.errors import EngineStopped
-from abscli.engine.sinks.staged.contract import Delivery, StagedPart
+from abscli.engine.sinks.staged.contract import Delivery, StagedInStore, StagedPart
 from formats.ids import EpochId
 from formats.job.model import Operator
 
@@ -36,7 +36,7 @@ def print_with(write: Callable[[bytes], None]) -> None:
     _write = write
 
 
-class Printed:
+class Printed(StagedInStore):
     """As of `Target`. operator: with `row_id`, the name of a column that each row gets: attempt, epoch, task and its
     number there, the same whenever it is printed."""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abscli.engine.errors import EngineStopped, JobFailed, Overtaken, UsageError
+from formats.errors import Damaged
+from formats.native.facts import SinkFile
 
 
 def taken_over(operator: str, title: str) -> Overtaken:
@@ -28,6 +30,28 @@ def rows_refused_late(operator: str, title: str, epoch: int, reason: str) -> Job
         f"sink {operator}: {title} rejected the rows of epoch {epoch}: {reason}",
         hint="undo the change to the target and resume; or change the job so that the target accepts its rows, and use "
         f"--from-epoch to resume from an epoch earlier than {epoch}",
+    )
+
+
+def rows_lost(operator: str, title: str, epoch: int, file: SinkFile, root: str = "") -> Damaged:
+    """Return the error for staged rows that a manifest names, and that are neither committed nor staged any more.
+
+    root: of the store, for rows that were staged there.
+    """
+    if file.prepared is not None:
+        return Damaged(
+            f"{file.rows} rows are missing: the transaction {file.prepared}, which sink {operator} prepared for epoch "
+            f"{epoch}, is neither prepared nor committed",
+            path=title,
+            hint="somebody rolled the transaction back in the database: use --from-epoch to resume from an epoch "
+            "before it; or use --accept-missing-parts to resume without its rows",
+        )
+    return Damaged(
+        f"{file.rows} rows are missing: sink {operator} staged them in this file for epoch {epoch}, and {title} does "
+        "not contain them",
+        path=f"{root}/{file.staged}",
+        hint="use --from-epoch to resume from an epoch before these rows; or use --accept-missing-parts to resume "
+        "without them",
     )
 
 

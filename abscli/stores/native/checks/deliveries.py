@@ -1,4 +1,4 @@
-"""Staged rows: those that epochs of the job's history name, and that the target of their sink does not have yet."""
+"""Rows that epochs of the job's history name, and that the target of their sink does not have, or not yet."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from abscli.engine.errors import EngineError
-from abscli.engine.sinks.delivered.deliveries import deliveries_of, matches_target, shown_by, undelivered, waiting
+from abscli.engine.postgres.database import Table
+from abscli.engine.sinks.delivered.deliveries import deliveries_of, matches_target, shown_by, still_due
 from abscli.engine.sinks.delivered.targets import target_of
 from abscli.engine.sinks.gaps import find_gap, records_of
 from abscli.engine.sinks.promises import Promises, read_promises
-from abscli.engine.sinks.staged.contract import Delivery, Target
+from abscli.engine.sinks.staged.contract import Delivery, StagedPart, Target
 from abscli.planner.lineage import is_on, line, stretches
 from abscli.report.findings import Code, Finding, SinkVerdict
 from abscli.stores.native.checks.named_parts import NamedOutput, SinkFindings
+from abscli.stores.native.prepared import TableSink, left_transactions
 from abscli.stores.native.targets import Targets
 from formats.errors import FormatError
 from formats.ids import TaskId
 from formats.job.model import Operator
+from formats.job.promises import prepares_rows
 from formats.native.store import NativeStore
 
 
@@ -70,22 +73,47 @@ def _compare(store: NativeStore, promises: Promises, asked: _Asked) -> SinkFindi
     foreign = [one for one in every if one.epoch.number == epoch and one not in named]
     reasons = [f"sink {id} wrote to {one.directory} then, and the job file names another target" for one in foreign]
     elsewhere = [(epoch, Code.SINK_PART_PENDING, reason) for reason in reasons]
-    due = waiting(target, undelivered(named, shown, history))
-    lost: list[tuple[int, Finding]] = []
-    if target.remembers:
+    due = still_due(target, named, shown, history)
+    lost = [(one.epoch.number, _lost(target, part)) for one in due for part in target.lost(one)
+            if part.file.prepared is not None]  # fmt: skip
+    if target.remembers and not lost:
         records = records_of(promises, epoch, id, is_own)
         oldest_due = due[0].epoch.number if due else None
         gap = find_gap(records, epoch, oldest_due, history, shown, target.has)
         if gap is not None:
             lost = [(epoch, Finding(Code.SINK_PART_MISSING, None, None, target.title, f"the target lacks {gap}"))]
+    abandoned = _abandoned(store, TableSink(Table.of(asked.sink), asked.ids)) if prepares_rows(asked.sink) else ()
     return SinkFindings(
-        of_epochs=lost, history=history, of_store=tuple(_waiting(target, due)), unchecked=elsewhere
+        of_epochs=lost, history=history, of_store=(*_waiting(target, due), *abandoned), unchecked=elsewhere
     )
 
 
 def _waiting(target: Target, due: Sequence[Delivery]) -> Iterator[Finding]:
     for delivery in due:
+        lost = target.lost(delivery)
         for part in delivery.parts:
-            message = f"{part.file.rows} rows of epoch {delivery.epoch.number} are not in {target.title} yet"
-            task = TaskId(target.operator, part.id.task)
-            yield Finding(Code.SINK_PART_PENDING, task, None, part.file.staged, message)
+            if part.file.prepared is None or part not in lost:
+                message = f"{part.file.rows} rows of epoch {delivery.epoch.number} are not in {target.title} yet"
+                yield Finding(Code.SINK_PART_PENDING, _task_of(target, part), None, _place_of(target, part), message)
+
+
+def _lost(target: Target, part: StagedPart) -> Finding:
+    """Report rows that were staged in the target and are gone. Files that the store lacks are reported by its check."""
+    message = f"{part.file.rows} rows are neither committed nor prepared"
+    return Finding(Code.SINK_PART_MISSING, _task_of(target, part), None, _place_of(target, part), message)
+
+
+def _abandoned(store: NativeStore, sink: TableSink) -> Iterator[Finding]:
+    """Report prepared transactions that nobody will finish."""
+    message = "a prepared transaction that no epoch names: the attempt that prepared it has ended"
+    for transaction in left_transactions(store, [sink]):
+        yield Finding(Code.ABANDONED_TRANSACTION, None, None, transaction.uri, message)
+
+
+def _task_of(target: Target, part: StagedPart) -> TaskId:
+    return TaskId(target.operator, part.id.task)
+
+
+def _place_of(target: Target, part: StagedPart) -> str | None:
+    """Return where rows wait: a file of the store, or a transaction of the target's database."""
+    return part.file.staged or f"postgres:{target.title}/{part.file.prepared}"

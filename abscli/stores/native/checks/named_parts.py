@@ -13,7 +13,7 @@ from abscli.stores.native.targets import newest_id
 from formats.errors import FormatError
 from formats.ids import TaskId
 from formats.job.model import Operator
-from formats.job.promises import is_staged
+from formats.job.promises import is_delivered
 from formats.native.facts import AttemptFacts, ManifestFacts, PartFacts, SinkFile
 from formats.native.sink import PartId, Stretch
 from formats.native.store import NativeStore
@@ -27,15 +27,12 @@ class Way(Enum):
     """How the rows of a part reach the target."""
 
     FILE = "a file or an object that is renamed or completed"
-    PREPARED = "a transaction that the database has prepared"
-    STAGED = "a file of the epoch, delivered after the manifest"
+    DELIVERED = "written or committed by the driver after the manifest"
 
 
 def way_of(sink: Operator) -> Way:
     """Return how the rows of a sink reach its target."""
-    if is_staged(sink):
-        return Way.STAGED
-    return Way.PREPARED if (sink.connector or {}).get("type") == "postgres" else Way.FILE
+    return Way.DELIVERED if is_delivered(sink) else Way.FILE
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +53,7 @@ class NamedPart:
     @property
     def way(self) -> Way:
         """How its rows reach the target."""
-        if self.file.staged is not None:
-            return Way.STAGED
-        return Way.FILE if self.file.prepared is None else Way.PREPARED
+        return Way.FILE if self.file.staged is None and self.file.prepared is None else Way.DELIVERED
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from abscli.engine.sinks.delivered.targets import title_of
 from abscli.engine.sinks.places import place_of
 from abscli.planner.lineage import maker
 from abscli.report.findings import Code, Finding, SinkReport, SinkVerdict, StoreReport
-from abscli.stores.native.checks import deliveries, part_files, tables
+from abscli.stores.native.checks import deliveries, part_files
 from abscli.stores.native.checks.named_parts import (
     NamedOutput,
     NamedPart,
@@ -83,10 +83,8 @@ def _check(output: NamedOutput, id: str, sink: Operator, targets: Targets, probe
     """Ask the target of one sink. id: of the sink in the newest epoch."""
     way = way_of(sink)
     match way:
-        case Way.STAGED:
+        case Way.DELIVERED:
             found = deliveries.check_deliveries(output, sink, targets)
-        case Way.PREPARED:
-            found = tables.check_table(output, id, sink, targets)
         case Way.FILE:
             found = part_files.check_files(output, id, sink, targets.directory, prober)
         case _:
@@ -105,7 +103,7 @@ def _unchecked(output: NamedOutput, id: str, reason: str) -> SinkFindings:
 
 def code_of(part: NamedPart) -> Code:
     """Return the finding that a part would have that its target lacks."""
-    return Code.SINK_PART_PENDING if part.way is Way.STAGED else Code.SINK_PART_MISSING
+    return Code.SINK_PART_MISSING if part.file.staged is None else Code.SINK_PART_PENDING
 
 
 def _title(sink: Operator, targets: Targets) -> str:

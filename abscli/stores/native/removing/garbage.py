@@ -23,6 +23,7 @@ from abscli.stores.removal import Collected, EpochRemoval, OrphanFile, Removal, 
 from abscli.text.columns import some
 from formats.errors import FormatError, StoreInUse
 from formats.job.model import as_sink
+from formats.job.promises import prepares_rows
 from formats.native import layout
 from formats.native.probe import Prober
 from formats.native.remove import is_overtaken, is_unfinished, newest_attempt, remove_epochs, stored_files
@@ -238,7 +239,7 @@ def _sinks_with_leftovers(store: NativeStore) -> list[str]:
     return [
         sink.id
         for sink in sinks
-        if way_of(sink) is Way.PREPARED
+        if prepares_rows(sink)
         or (way_of(sink) is Way.FILE and is_bucket(str((sink.connector or {}).get("path", ""))))
     ]
 
