@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import uuid
 from collections import Counter
 from pathlib import Path
@@ -16,8 +17,9 @@ from abscli.engine.sinks.kafka.markers import SinkName
 from abscli.engine.sinks.kafka.topic import KafkaTopic, how_changed
 from abscli.engine.sinks.kafka.transactions import Transactions
 from abscli.engine.sinks.staged.contract import Delivery, StagedPart
-from abscli.report.findings import Code
+from abscli.report.findings import Code, SinkVerdict
 from formats.brokers import Seen
+from formats.errors import Damaged
 from formats.ids import EpochId
 from formats.job.model import Kind
 from formats.native.facts import SinkFile, digest
@@ -26,6 +28,7 @@ from formats.storage import MemoryStorage
 from tests.support.jobs.lines import Gate, Lines, killed, restore_to, write_lines
 from tests.support.jobs.small import operator
 from tests.support.kafka import SECONDS, Broker
+from tests.support.kafka import running as running_broker
 
 ATTEMPT, OTHER = "a" * 32, "b" * 32
 RUNS = 40
@@ -310,6 +313,40 @@ def test_a_topic_that_is_created_again_while_the_job_runs_ends_it(
 
     with pytest.raises(EngineStopped, match=r"was deleted and created again|but lost them while the job ran"):
         lines.run(at=create_again)
+
+
+@pytest.mark.soak
+@pytest.mark.cell("C", "refused", "kafka")
+def test_a_broker_that_was_restored_from_an_older_backup_is_refused(
+    tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, backup = tmp_path / "kafka", tmp_path / "backup"
+    data.mkdir()
+    write_lines(tmp_path, 12)
+    with running_broker(data) as broker:
+        monkeypatch.setenv("LINES_BROKER", broker.address)
+        broker.make("restored")
+        lines = Lines(tmp_path, gate, "restored", "kafka")
+        lines.run(epochs=3, keep=1)
+        broker.kill()
+        shutil.copytree(data, backup)
+        broker.start()
+        for _ in range(2):
+            lines.resume(epochs=2, keep=1)
+        newer = lines.shown()
+        broker.kill()
+        shutil.rmtree(data)
+        shutil.copytree(backup, data)
+        broker.start()
+        older = lines.shown()
+        assert older < newer
+        (sink,) = lines.validated().sinks
+        assert sink.verdict is SinkVerdict.INCOMPLETE
+        with pytest.raises(Damaged, match=r"which the store no longer has|rows are missing"):
+            lines.resume(keep=1)
+        assert lines.shown() == older
+        lines.resume(keep=1, accept_missing=True)
+        assert set(lines.wrong().values()) == {-1}
 
 
 @pytest.mark.cell("E", "refused", "kafka")

@@ -32,7 +32,7 @@ from formats.native.plan import NativePlan
 from formats.native.sink import MARKERS, Stretch
 from formats.native.transactions import Transaction
 from formats.plan import Plan
-from formats.storage import MemoryStorage
+from formats.storage import MemoryStorage, open_writable, walk
 from tests.support.jobs.backups import BACKED_UP, back_up
 from tests.support.jobs.kinds import Kinds, cases
 from tests.support.jobs.lines import Gate, Lines, write_lines
@@ -312,7 +312,23 @@ def test_a_table_from_which_its_owner_deletes_rows_is_exact(lake: Lines) -> None
     assert {line for line, n in lake.wrong().items() if not line.startswith("line 0 ")} == set()
 
 
+@pytest.mark.cell("E", "refused")
+@pytest.mark.parametrize("lines", cases(("jsonl", "bucket")), indirect=True)
+def test_a_place_that_was_emptied_between_two_runs_is_refused_and_then_a_choice(lines: Lines) -> None:
+    lines.run(epochs=4)
+    lost = lines.shown()
+    place = open_writable(lines.out if "://" in lines.out else str(lines.folder / lines.out))
+    for entry in walk(place):
+        place.delete(entry.name)
+    assert verdict(lines) is SinkVerdict.INCOMPLETE
+    with pytest.raises(Damaged, match="missing"):
+        lines.resume()
+    lines.resume(accept_missing=True)
+    assert set(lines.wrong()) == set(lost)
+
+
 @pytest.mark.cell("H", "refused")
+@pytest.mark.parametrize("lines", cases((*BACKED_UP, "kafka", "stdout")), indirect=True)
 def test_a_plan_that_was_made_while_the_job_ran_is_stale_when_that_has_gone_on(lines: Lines) -> None:
     plans: list[Plan[NativePlan]] = []
 

@@ -12,8 +12,8 @@ import pytest
 
 from abscli.engine.errors import UsageError
 from tests.exactly_once.sinks.test_renamed_sinks import lines
-from tests.support.jobs.lines import Gate, Lines, make_table, write_lines
-from tests.support.postgres import Postgres
+from tests.support.jobs.kinds import SERVED, Kinds
+from tests.support.jobs.lines import Gate, Lines, write_lines
 
 __all__ = ("lines",)
 
@@ -33,37 +33,23 @@ def test_a_branch_that_was_left_and_is_gone_on_from_is_there_once(lines: Lines) 
     assert Counter(lines.wrong().keys()) <= Counter(middle.keys())
 
 
-PLACES = {
-    "jsonl": (("one", "jsonl"), ("two", "jsonl")),
-    "delta": (("one", "delta"), ("two", "delta")),
-    "iceberg": (("one", "iceberg"), ("two", "iceberg")),
-    "delta and stdout": (("one", "delta"), ("-", "stdout")),
-    "stdout and delta": (("-", "stdout"), ("two", "delta")),
-    "jsonl and iceberg": (("one", "jsonl"), ("two", "iceberg")),
-}
-SERVED = {
-    "upsert": (("back_a", "upsert"), ("back_b", "upsert")),
-    "postgres": (("back_c", "postgres"), ("back_d", "postgres")),
-    "delta and postgres": (("one", "delta"), ("back_e", "postgres")),
-}
-"""Places of which one needs a server."""
+PAIRS = (
+    "jsonl to jsonl", "delta to delta", "iceberg to iceberg", "delta to stdout", "stdout to delta", "jsonl to iceberg",
+    "upsert to upsert", "postgres to postgres", "delta to postgres", "bucket to bucket", "kafka to kafka",
+    "kafka to jsonl",
+)  # fmt: skip
 
 
-@pytest.fixture(params=[*PLACES, *(pytest.param(name, marks=pytest.mark.integration) for name in SERVED)])
-def places(
-    tmp_path: Path, gate: Gate, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> tuple[Lines, Lines]:
-    """A job with one sink and the same with another."""
+@pytest.fixture(
+    params=[
+        pytest.param(pair, marks=pytest.mark.integration) if {*pair.split()} & {*SERVED} else pair for pair in PAIRS
+    ]
+)
+def places(tmp_path: Path, kinds: Kinds, request: pytest.FixtureRequest) -> tuple[Lines, Lines]:
+    """A job with one sink, and the same job with another sink."""
     write_lines(tmp_path, 10)
-    pair = (PLACES | SERVED)[request.param]
-    if request.param in SERVED:
-        server: Postgres = request.getfixturevalue("postgres_server")
-        monkeypatch.setenv("LINES_DATABASE", server.url)
-        for out, type in pair:
-            if type in ("upsert", "postgres"):
-                make_table(server.url, out, type)
-    first, second = (Lines(tmp_path, gate, *place) for place in pair)
-    return first, second
+    first, second = request.param.split(" to ")
+    return kinds.lines(first, tmp_path, "one"), kinds.lines(second, tmp_path, "two")
 
 
 @pytest.mark.cell("F", "exact")

@@ -3,14 +3,14 @@
 Rows of a task and an epoch wait in one of two places until a manifest names them: in the store, as a file of the epoch
 (`SinkFile.staged`), or in the target itself, where publishing them takes no copy (`SinkFile.prepared`: transactions of
 PostgreSQL). The next manifest also names the rows of epochs that were aborted. After each manifest, and before the next
-one, `deliveries` gives the target what the manifest names: one `Delivery`. A new attempt first delivers what manifests of
-its history name and the target does not have.
+one, `deliveries` gives the target what the manifest names: one `Delivery`. A new attempt first delivers what manifests
+of its history name and the target does not have.
 
 A target
 
 - writes each delivery once, however often and by whomever it is given. It writes a commit marker in one step with the
-  rows, and looks for it first. The marker names the attempt and the epoch, and the task where parts are committed one by
-  one. Epoch numbers alone identify nothing: copies of a store use the same numbers. A target without such a step is
+  rows, and looks for it first. The marker names the attempt and the epoch, and the task if parts are committed singly.
+  Epoch numbers alone identify nothing: copies of a store use the same numbers. A target without such a step is
   at-least-once, and says so;
 - gets deliveries in the order of the history, each with its parts in order;
 - refuses an attempt that has lost it: after another attempt called `take`, `apply` raises EngineStopped and changes
