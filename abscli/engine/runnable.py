@@ -10,9 +10,11 @@ from abscli.engine.columns import column_faults, join_faults, sink_columns
 from abscli.engine.errors import EngineStopped, JobFailed, UsageError
 from abscli.engine.functions import load
 from abscli.engine.operators.table_lookup import read_table
+from abscli.engine.postgres.database import Table
 from abscli.engine.process_faults import process_faults
 from abscli.engine.sinks.iceberg.table import IcebergTable
 from abscli.engine.sinks.places import place_of
+from abscli.engine.sinks.postgres.preconditions import unmet
 from abscli.engine.sinks.staged.extras import require_package
 from abscli.engine.sources.event_times import as_event_times
 from abscli.engine.sources.files.finding import find_splits
@@ -244,7 +246,11 @@ def all_faults(topology: Topology, directory: str, *, from_start: bool) -> Itera
 
 
 def _unfit_tables(topology: Topology, directory: str, columns: dict[str, pa.Schema]) -> Iterator[OperatorFault]:
-    """Tables of Iceberg that do not take what comes to them. columns: of the sources that are known."""
+    """Yield a fault for each table that does not take what comes to it. columns: of the sources that are known."""
+    rows_of = {op.id: rows for op, rows in sink_columns(topology, columns)}
+    for op in topology.operators:
+        if op.kind is Kind.SINK and (op.connector or {}).get("type") == "postgres":
+            yield from _unmet_preconditions(op, rows_of.get(op.id))
     for op, rows in sink_columns(topology, columns):
         if (op.connector or {}).get("type") != "iceberg" or any(_catalog_faults(op, {})):
             continue
@@ -257,6 +263,17 @@ def _unfit_tables(topology: Topology, directory: str, columns: dict[str, pa.Sche
         if wrong:
             message = f"sink {op.id}: {table.title} does not take the rows: {'; '.join(wrong)}"
             yield OperatorFault(op.id, (str(op.kind), "table"), message, "change the table, or name another one")
+
+
+def _unmet_preconditions(op: Operator, columns: pa.Schema | None) -> Iterator[OperatorFault]:
+    """Yield a fault for everything that a table in PostgreSQL, or its server, lacks. columns: None if unknown."""
+    key = (op.connector or {}).get("key", ())
+    try:
+        lacking = unmet(Table.of(op), key, columns)
+    except (UsageError, EngineStopped):  # reported when the sinks are examined
+        return
+    for one in lacking:
+        yield OperatorFault(op.id, (str(op.kind), "table"), f"sink {op.id}: {one.message}", one.hint)
 
 
 def _event_time_faults(op: Operator, schema: pa.Schema | None) -> Iterator[OperatorFault]:

@@ -41,6 +41,7 @@ REASONS = {
     "engine/sinks/part_files.py:abandon": "the part is thrown away",
     "engine/sinks/postgres/epochs.py:end": RACE,
     "engine/sinks/postgres/holding.py:keep": "a new connection takes the lock, or fails",
+    "engine/sinks/postgres/preconditions.py:_unique_key": "a missing index is reported as a precondition",
     "engine/sinks/postgres/upsert.py:try_rows": "rows that cannot be tried now are tried at the delivery",
     "engine/sinks/postgres/upsert.py:_apply_again": RETRY,
     "engine/sinks/promises.py:read_promises": "the epoch is recorded as unread",

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import IO, TYPE_CHECKING
 
-from abscli.engine.errors import UsageError
-from abscli.engine.sinks.postgres.epochs import end, prepared, target
+from abscli.engine.sinks.postgres.epochs import end, prepared
 from abscli.engine.sinks.postgres.table import PostgresTable
 from abscli.engine.sinks.staged.contract import Delivery, StagedPart, StagedPartName
 from abscli.engine.sinks.staged.refusals import rows_lost, taken_over
@@ -24,27 +23,6 @@ if TYPE_CHECKING:
 
 class AppendedTable(PostgresTable):
     """See `Target`."""
-
-    def check(self) -> None:
-        """Raise UsageError if there is no such table, or the server allows no prepared transactions."""
-        self._table.ask(self._check, seconds=10)
-
-    def _check(self, connection: Connection) -> None:
-        from psycopg import errors, sql
-
-        try:
-            connection.execute(sql.SQL("select from {} limit 0").format(target(self._table)))
-        except errors.UndefinedTable:
-            raise UsageError(
-                f"sink {self.operator}: there is no table {self.title}",
-                hint="create the table, with the same column names as the rows",
-            ) from None
-        if connection.execute("show max_prepared_transactions").fetchone() == ("0",):
-            raise UsageError(
-                f"sink {self.operator}: the database does not allow prepared transactions: "
-                "max_prepared_transactions is 0",
-                hint="set max_prepared_transactions to at least twice the sink's parallelism, and restart PostgreSQL",
-            )
 
     def try_rows(self, rows: IO[bytes]) -> None:
         """Do nothing: a transaction that is prepared contains the rows."""

@@ -6,9 +6,11 @@ from collections.abc import Collection
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
+from abscli.engine.errors import UsageError
 from abscli.engine.postgres.database import Table
 from abscli.engine.sinks.postgres.epochs import Epochs, replaced
 from abscli.engine.sinks.postgres.holding import Holding
+from abscli.engine.sinks.postgres.preconditions import unmet
 from formats.ids import EpochId
 
 if TYPE_CHECKING:
@@ -16,21 +18,31 @@ if TYPE_CHECKING:
 
 
 class PostgresTable:
-    """The methods of `Target` that both modes share. job: the job's name."""
+    """The methods of `Target` that both modes share.
+
+    job: the job's name.
+    key: columns of a unique index, by which rows replace older rows; empty if rows are appended.
+    """
 
     remembers = True
 
-    def __init__(self, table: Table, job: str) -> None:
+    def __init__(self, table: Table, job: str, key: tuple[str, ...] = ()) -> None:
         self.operator = table.operator
         self.title = table.title
         self._table = table
         self._epochs = Epochs(table, job)
         self._holding = Holding(table, job)
+        self._key = key
         self._attempt_id = ""
 
     def hold(self) -> AbstractContextManager[None]:
         """As of `Target`."""
         return self._holding.hold()
+
+    def check(self) -> None:
+        """Raise UsageError if the table or its server lacks something that the sink needs."""
+        for one in unmet(self._table, self._key, None):
+            raise UsageError(f"sink {self.operator}: {one.message}", hint=one.hint)
 
     def shown(self) -> list[EpochId]:
         """As of `Target`."""

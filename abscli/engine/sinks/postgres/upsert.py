@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import IO, TYPE_CHECKING
 
-from abscli.engine.errors import EngineStopped, UsageError
+from abscli.engine.errors import EngineStopped
 from abscli.engine.postgres.database import Table
 from abscli.engine.sinks.postgres.epochs import LOCK_TIMEOUT, columns_of, copy_rows, target
 from abscli.engine.sinks.postgres.table import PostgresTable
@@ -42,35 +42,7 @@ class UpsertedTable(PostgresTable, StagedInStore):
     """
 
     def __init__(self, table: Table, key: Sequence[str], job: str) -> None:
-        super().__init__(table, job)
-        self._key = tuple(key)
-
-    def check(self) -> None:
-        """As of `Target`: the table is there, and has its key."""
-        self._table.ask(self._check, seconds=10)
-
-    def _check(self, connection: Connection) -> None:
-        from psycopg import errors, sql
-
-        key = _names(self._key)
-        plan = sql.SQL("explain insert into {0} ({1}) select {1} from {0} limit 0 on conflict ({1}) do nothing")
-        try:
-            connection.execute(plan.format(target(self._table), key))
-        except errors.UndefinedTable:
-            raise UsageError(
-                f"sink {self.operator}: there is no table {self.title}",
-                hint="create the table with a primary key and the same column names as the rows",
-            ) from None
-        except errors.UndefinedColumn as error:
-            raise UsageError(
-                f"sink {self.operator}: {self.title} does not have all columns of the key: {', '.join(self._key)}",
-                hint=f"set `key` to columns of the table: {first_line(error)}",
-            ) from None
-        except errors.InvalidColumnReference:
-            raise UsageError(
-                f"sink {self.operator}: {self.title} has no primary key or unique index on {', '.join(self._key)}",
-                hint=f"run `create unique index on {self.title} ({', '.join(self._key)})`",
-            ) from None
+        super().__init__(table, job, tuple(key))
 
     def apply(self, delivery: Delivery) -> None:
         """As of `Target`."""

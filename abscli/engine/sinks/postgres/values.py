@@ -7,7 +7,7 @@ its pair of types; a test compares the values of each pair.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import IO, TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
@@ -40,12 +40,12 @@ _ROUNDED: Final = frozenset({"time", "timestamp", "timestamptz", "interval"})
 """Base types that round their values if they have a precision."""
 _SCALE_BITS: Final = 0x7FF
 _COLUMNS: Final = """
-    with recursive base(name, type, modifier) as (
-        select attname, atttypid, atttypmod from pg_attribute
+    with recursive base(name, needed, type, modifier) as (
+        select attname, attnotnull and not atthasdef and attidentity = '', atttypid, atttypmod from pg_attribute
         where attrelid = to_regclass(%s) and attnum > 0 and not attisdropped
         union all
-        select name, typbasetype, typtypmod from base join pg_type on pg_type.oid = type where typtype = 'd')
-    select name, typname, typtype = 'e', format_type(type, modifier), modifier
+        select name, needed, typbasetype, typtypmod from base join pg_type on pg_type.oid = type where typtype = 'd')
+    select name, typname, typtype = 'e', format_type(type, modifier), modifier, needed
     from base join pg_type on pg_type.oid = type where typtype <> 'd'"""
 
 
@@ -56,12 +56,14 @@ class Column(NamedTuple):
     is_enum: whether that is an enum.
     kind: the type with its precision, as the database writes it.
     modifier: the precision as `pg_attribute.atttypmod` has it, -1 without one.
+    is_needed: whether each row must have a value for it: it is NOT NULL and has no default.
     """
 
     base: str
     is_enum: bool
     kind: str
     modifier: int
+    is_needed: bool = False
 
     def fits(self, type: pa.DataType) -> bool:
         """Tell whether the column keeps each value of an Arrow type."""
@@ -124,25 +126,37 @@ class ColumnCheck:
 
 
 def _check_columns(table: Table, schema: pa.Schema) -> None:
-    columns = table.ask(lambda connection: _columns_of(connection, table))
+    columns = table.ask(lambda connection: columns_in(connection, table))
+    for message, hint in unfit_columns(table.title, columns, schema):
+        raise JobFailed(f"sink {table.operator}: {message}", hint=hint)
+
+
+def unfit_columns(title: str, columns: Mapping[str, Column], schema: pa.Schema) -> Iterator[tuple[str, str]]:
+    """Yield a message and a hint for each column of rows that has no column in a table, or one that would change its
+    values.
+
+    title: what messages call the table. columns: of the table, by name.
+    """
     for field in schema:
         column = columns.get(field.name)
         if column is None:
-            raise JobFailed(
-                f"sink {table.operator}: {table.title} has no column {field.name!r} ({field.type})",
-                hint="give the table the same column names as the rows, with compatible types",
+            yield (
+                f"{title} has no column {field.name!r} ({field.type})",
+                "give the table the same column names as the rows, with compatible types",
             )
-        if not column.fits(field.type):
+        elif not column.fits(field.type):
             fitting = sorted(FITS.get(kind_of(field.type) or "", ()))
-            raise JobFailed(
-                f"sink {table.operator}: column {field.name!r} of {table.title} has the type {column.kind}, which does "
-                f"not keep all values of {field.type}",
-                hint=f"change the column to one of {', '.join(fitting)}, without a precision; or cast the column in "
-                "the job" if fitting else "cast the column in the job, such as to string",
+            yield (
+                f"column {field.name!r} of {title} has the type {column.kind}, which does not keep all values of "
+                f"{field.type}",
+                f"change the column to one of {', '.join(fitting)}, without a precision; or cast the column in the job"
+                if fitting
+                else "cast the column in the job, such as to string",
             )
 
 
-def _columns_of(connection: Connection, table: Table) -> dict[str, Column]:
+def columns_in(connection: Connection, table: Table) -> dict[str, Column]:
+    """Return the columns of a table by name. Raises psycopg.Error."""
     name = target(table).as_string(connection)
     return {str(name): Column(*rest) for name, *rest in connection.execute(_COLUMNS, (name,)).fetchall()}  # type: ignore[arg-type]
 
