@@ -7,8 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 from abscli.engine.errors import EngineStopped
-from abscli.engine.sinks.delivered.deliveries import delivery_of, missing, shown_by, undelivered
+from abscli.engine.sinks.delivered.deliveries import delivery_of, shown_by, undelivered
 from abscli.engine.sinks.part_files import JsonLinesPart
+from abscli.engine.sinks.staged.contract import StagedInStore
 from abscli.engine.sinks.staged.printed import Printed, print_with
 from abscli.engine.sinks.staged.sink import StagedSink, Staging
 from formats.errors import Damaged
@@ -81,12 +82,12 @@ def test_rows_that_are_cut_short_or_changed_are_noticed() -> None:
     (file,) = staged(storage, 0, (4, "a"))
     delivery = delivery_of(storage, 4, "out", named(file))
     assert delivery is not None
-    assert missing(delivery) is None
+    assert StagedInStore().lost(delivery) == []
     storage.files[str(file.staged)] = b'{"line":"b"}\n'
     with pytest.raises(Damaged, match="staged rows: expected SHA-256"):
         delivery.open(delivery.parts[0])
     storage.files[str(file.staged)] = b""
-    assert missing(delivery) == file
+    assert [part.file for part in StagedInStore().lost(delivery)] == [file]
 
 
 def test_the_id_of_a_row_is_the_same_again_and_another_for_each() -> None:
