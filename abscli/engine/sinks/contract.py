@@ -22,9 +22,10 @@ Rules:
    This can be repeated without harm.
 4. A target accepts rows from the attempt that owns it. An attempt that has lost its target or its store publishes
    nothing and ends with `Overtaken`.
-5. Before a job resumes, and for `validate --job`, the target is compared with the manifests (`gaps`, `settling`). The
-   result is a verdict, `abscli.report.findings.SinkVerdict`: exact, pending, incomplete, foreign, unknown or
-   unchecked. Pending rows are delivered. Incomplete and foreign targets are refused until the user decides.
+5. Before a job resumes, and for `validate --job`, the target is compared with the manifests: by the rules T1 to T7 of
+   `abscli.planner.target`; files by `abscli.planner.settlement`. The result is a verdict,
+   `abscli.report.findings.SinkVerdict`: exact, pending, incomplete, foreign, unknown or unchecked. Pending rows are
+   delivered. Incomplete and foreign targets are refused until the user decides.
 6. While a job runs, the driver checks before each delivery that the newest marker is still there. A target that
    became an older copy of itself ends the job.
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from abscli.engine.sinks.gaps import Gap
 from abscli.planner.settlement import Settlement, SinkFacts, Wanted, settle, with_makers
+from abscli.planner.target import Gap
 from formats.ids import EpochId
 from formats.native.facts import SinkFile
 from formats.native.sink import PartId, SinkClaim, SinkFolder, Stretch

@@ -11,28 +11,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from abscli.engine.sinks.promises import Promises
-from abscli.planner.lineage import is_on, maker, stretches
+from abscli.planner.lineage import is_on, stretches
+from abscli.planner.target import Gap, find_gap
 from formats.errors import Damaged
 from formats.ids import EpochId
 from formats.native.facts import CommittedFacts
 from formats.native.sink import PartId, Stretch
-
-
-@dataclass(frozen=True, slots=True)
-class Gap:
-    """The missing rows of a target.
-
-    above: the newest epoch of the history whose rows the target has; 0 for none.
-    upto: the newest epoch with missing rows.
-    rows: an upper bound of their number.
-    """
-
-    above: int
-    upto: int
-    rows: int
-
-    def __str__(self) -> str:
-        return f"up to {self.rows} rows of epochs {self.above + 1} to {self.upto}, which the store no longer has"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,34 +68,6 @@ def oldest_naming(promises: Promises, parent: int, operator: str, parts: Collect
         operator = promises.origins.get(epoch, {}).get(operator, operator)
         epoch = promises.parents[epoch]
     return oldest
-
-
-def find_gap(
-    records: Mapping[int, CommittedFacts],
-    newest: int,
-    oldest_due: int | None,
-    line: Sequence[Stretch],
-    shown: Sequence[EpochId],
-    has: Callable[[EpochId], bool],
-) -> Gap | None:
-    """Find rows that a target must have, does not have, and that the store cannot deliver.
-
-    records: of the target, see `records_of`.
-    newest: the epoch from which the job resumes.
-    oldest_due: the oldest manifest with a pending delivery; None if no delivery is pending.
-    line: the history of `newest`.
-    shown: the commit markers of the target.
-    has: asks the target for one epoch; called only if `shown` does not answer the question.
-    """
-    record = records.get(newest if oldest_due is None else oldest_due)
-    if record is None:
-        return None
-    upto = record.epoch if oldest_due is None else record.previous
-    attempt_id = maker(line, upto)
-    above = max((epoch.number for epoch in shown if is_on(line, epoch)), default=0)
-    if upto <= above or attempt_id is None or has(EpochId(attempt_id, upto)):
-        return None
-    return Gap(above, upto, record.rows)
 
 
 def find_gap_in_files(

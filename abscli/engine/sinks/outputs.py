@@ -38,8 +38,8 @@ class SinksExamined:
     def stays_written(self) -> Iterator[StaysWritten]:
         """Return what targets have that does not belong to the history and cannot be removed."""
         for one in self.deliveries:
-            if one.beyond:
-                epochs = tuple(sorted({epoch.number for epoch in one.beyond}))
+            if one.found.foreign:
+                epochs = tuple(sorted({epoch.number for epoch in one.found.foreign}))
                 yield StaysWritten(one.target.operator, one.target.title, epochs)
 
     def covered(self, before: Mapping[str, str]) -> set[object]:

@@ -7,11 +7,12 @@ import pytest
 from msgspec.structs import replace
 
 from abscli.engine.errors import EngineStopped
-from abscli.engine.sinks.delivered.deliveries import delivery_of, shown_by, undelivered
+from abscli.engine.sinks.delivered.asking import delivery_of, shown_by
 from abscli.engine.sinks.part_files import JsonLinesPart
 from abscli.engine.sinks.staged.contract import StagedInStore
 from abscli.engine.sinks.staged.printed import Printed, print_with
 from abscli.engine.sinks.staged.sink import StagedSink, Staging
+from abscli.planner.target import undelivered
 from formats.errors import Damaged
 from formats.ids import EpochId
 from formats.job.model import Kind, Operator

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,13 @@ from msgspec.structs import replace
 from abscli.engine import patience
 from abscli.engine.errors import EngineStopped, JobFailed, UsageError
 from abscli.engine.postgres.database import Table
-from abscli.engine.sinks.delivered.deliveries import Deliveries, undelivered
+from abscli.engine.sinks.delivered.deliveries import Deliveries
 from abscli.engine.sinks.postgres.epochs import Epochs, end
 from abscli.engine.sinks.postgres.sink import PostgresSink
 from abscli.engine.sinks.postgres.upsert import UpsertedTable
 from abscli.engine.sinks.staged.contract import Delivery, StagedPart
 from abscli.engine.telemetry.news import News, StaysWritten
+from abscli.planner.target import undelivered
 from abscli.report.findings import Code, SinkVerdict
 from abscli.stores.native.removing.garbage import carry_out, plan_removal
 from formats.errors import Damaged, StoreInUse
@@ -196,7 +198,7 @@ def test_a_table_that_was_dropped_and_created_again_is_refused_and_then_a_choice
         lines.resume()
     assert not lines.shown()
     (sink,) = lines.validated().sinks
-    assert sink.verdict is (SinkVerdict.INCOMPLETE if lines.type == "postgres" else SinkVerdict.PENDING)
+    assert sink.verdict is SinkVerdict.INCOMPLETE
     lines.resume(epochs=1, take_ownership=True)
     lines.resume()
     # The store still has the rows that were staged there, which are written again.
@@ -204,11 +206,12 @@ def test_a_table_that_was_dropped_and_created_again_is_refused_and_then_a_choice
 
 
 @pytest.mark.cell("D", "stops")
-def test_a_table_that_is_dropped_and_created_again_while_the_job_runs_ends_it(
-    lines: Lines, postgres_server: Postgres
-) -> None:
+def test_a_table_that_is_dropped_and_created_again_while_the_job_runs_ends_it(lines: Lines) -> None:
+    """In a thread: it waits for locks of transactions that the job has prepared, and will commit."""
+    dropping = threading.Thread(target=recreate, args=(lines,))
     with pytest.raises(EngineStopped, match="but lost them while the job ran"):
-        lines.run(at=lambda epochs: recreate(lines) if epochs == 3 else None)
+        lines.run(at=lambda epochs: dropping.start() if epochs == 3 else None)
+    dropping.join()
 
 
 def test_a_new_store_may_write_to_a_table_that_was_dropped_and_created_again(
@@ -497,6 +500,40 @@ def test_nothing_shows_before_the_manifest_and_all_of_it_after_a_restart(
     assert lines.wrong() == {}
     secrets = [path for path in lines.folder.rglob("*.json") if b"host=" in path.read_bytes()]
     assert secrets == []
+
+
+@appended
+@pytest.mark.cell("D", "stops")
+def test_a_server_that_is_replaced_by_a_copy_with_half_of_an_epoch_ends_the_job(
+    lines: Lines, postgres_server: Postgres
+) -> None:
+    """A replica that lagged behind has replayed one of two commits: the other transaction is still prepared there."""
+    url, halved = postgres_server.url, list[int]()
+
+    def fail_over(epochs: int) -> None:
+        if epochs < 4 or halved:
+            return
+        part = next(part for part in lines.store().parts(lines.complete()[-1]) if str(part.task) == "out/1")
+        for file in part.sink:
+            key = f"attempt_id = '{part.attempt_id}' and epoch = {part.epoch}"
+            begin = f"begin; insert into {TABLE} select * from gone; insert into abs_epochs select * from mark"
+            execute(
+                url, "drop table if exists gone, mark",
+                f"create table mark as select * from abs_epochs where {key} and task = 1",
+                f"create table gone as select line from {TABLE} where line like 'line 1 %' order by "
+                f"substr(line, 8)::int desc limit {file.rows}",
+                f"delete from {TABLE} where line in (select line from gone)",
+                f"delete from abs_epochs where {key} and task <> 0",
+                f"{begin}; prepare transaction '{file.prepared}'",
+            )  # fmt: skip
+            halved.append(file.rows)
+
+    with pytest.raises(EngineStopped, match="but lost them while the job ran"):
+        lines.run(at=fail_over)
+    assert halved
+    lines.resume()
+    execute(url, "drop table gone, mark")
+    assert lines.wrong() == {}
 
 
 @appended

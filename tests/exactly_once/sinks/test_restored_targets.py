@@ -16,12 +16,13 @@ import pytest
 from abscli.engine.errors import EngineStopped, UsageError
 from abscli.engine.job import JobOptions
 from abscli.engine.sinks.delivered.deliveries import Deliveries
-from abscli.engine.sinks.gaps import FilesOfSink, Gap, find_gap_in_files
+from abscli.engine.sinks.gaps import FilesOfSink, find_gap_in_files
 from abscli.engine.sinks.permissions import Permissions
 from abscli.engine.sinks.promises import NO_PROMISES
 from abscli.engine.sinks.staged.contract import Delivery, StagedPart
 from abscli.engine.sinks.staged.delta import DeltaSink
 from abscli.planner.lineage import Life
+from abscli.planner.target import Gap
 from abscli.report.findings import Code, SinkVerdict
 from abscli.stores.native.plan import plan_recovery
 from abscli.stores.native.restore import restore

@@ -15,6 +15,7 @@ import pytest
 
 from abscli.engine.sinks import files
 from abscli.engine.sinks.delivered import deliveries
+from abscli.planner import target
 from tests.exactly_once.sinks.sequences import KILLS, Sequence
 from tests.support.jobs.kinds import Kinds, cases
 from tests.support.jobs.lines import write_lines
@@ -53,7 +54,7 @@ def test_every_step_of_a_random_sequence_is_exact_or_refused(begin: Callable[[in
 
 
 FAULTS: dict[str, tuple[object, str, str]] = {
-    "rows that the target lacks are not looked for": (deliveries, "find_gap", "delta"),
+    "rows that the target lacks are not looked for": (target, "find_gap", "delta"),
     "files that the folder lacks are not looked for": (files, "find_gap_in_files", "jsonl"),
     "foreign commits are not refused": (deliveries.Deliveries, "_may_leave", "delta"),
 }

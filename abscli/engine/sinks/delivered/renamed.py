@@ -72,7 +72,7 @@ class Renamed:
             target.take(attempt_id, left, oldest)
 
     def unfinished(self) -> frozenset[EpochId]:
-        """Return the epochs of which some parts still wait in the target, under any id."""
+        """Return the epochs of which not all parts are committed, under any id."""
         return frozenset().union(*(target.unfinished() for target in self._targets))
 
     def lost(self, delivery: Delivery) -> list[StagedPart]:

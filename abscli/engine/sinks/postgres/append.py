@@ -2,8 +2,8 @@
 manifest.
 
 Rows are staged in the table's own database, since a second copy of them through the driver takes twice the time: so
-publishing them is one statement. A transaction also writes its commit marker; the marker tells whether it was
-committed. Transactions that no manifest can name any more are rolled back.
+publishing them is one statement. A transaction also writes its commit marker. The marker of the delivery comes last: an
+older copy of the database may have some parts of it. Transactions that no manifest can name any more are rolled back.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from abscli.engine.sinks.postgres.epochs import end, prepared
 from abscli.engine.sinks.postgres.table import PostgresTable
 from abscli.engine.sinks.staged.contract import Delivery, StagedPart, StagedPartName
 from abscli.engine.sinks.staged.refusals import rows_lost, taken_over
-from formats.ids import EpochId
 
 if TYPE_CHECKING:
     from abscli.engine.postgres.database import Connection
@@ -26,16 +25,6 @@ class AppendedTable(PostgresTable):
 
     def try_rows(self, rows: IO[bytes]) -> None:
         """Do nothing: a transaction that is prepared contains the rows."""
-
-    def unfinished(self) -> frozenset[EpochId]:
-        """Return the epochs with prepared transactions.
-
-        The name of a transaction does not say which table it writes to. So these can be another sink's: then a
-        delivery that is complete is applied again, which changes nothing.
-        """
-        return self._table.ask(
-            lambda connection: frozenset(part.made_for for part in prepared(connection).values()), seconds=10
-        )
 
     def lost(self, delivery: Delivery) -> list[StagedPart]:
         """Return the parts that are neither prepared nor committed."""
@@ -74,5 +63,6 @@ class AppendedTable(PostgresTable):
                     end(connection, "commit", part.file.prepared)
                 if not self._epochs.has(connection, part.id):
                     raise rows_lost(self.operator, self.title, delivery.epoch.number, part.file)
+            self._epochs.note_delivery(connection, delivery)
 
         self._holding.within(commit)

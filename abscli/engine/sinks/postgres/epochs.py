@@ -20,11 +20,14 @@ if TYPE_CHECKING:
     from psycopg import sql
 
     from abscli.engine.postgres.database import Connection
+    from abscli.engine.sinks.staged.contract import Delivery
 
 PIECE = 1 << 20
 LOCK_TIMEOUT = "60s"
 """Rows may be locked for so long by another transaction: one that another epoch has prepared waits for its commit."""
 NAME = "abs_epochs"
+WHOLE = -1
+"""In place of a task: the marker of a delivery all of whose parts are committed."""
 _CREATE = """create table if not exists {} (
     target text not null, operator text not null, attempt_id text not null, epoch bigint not null, task int not null,
     rows bigint not null, sha256 text not null, job text not null, superseded boolean not null default false,
@@ -118,6 +121,16 @@ class Epochs:
         columns = "target, attempt_id, epoch, task, operator, rows, sha256, job"
         self._run(connection, f"insert into {{}} ({columns}) values (%s, %s, %s, %s, %s, %s, %s, %s)", values)
 
+    def note_delivery(self, connection: Connection, delivery: Delivery) -> None:
+        """Write the marker of a delivery, when all its parts are committed or in the transaction that is open."""
+        values = (
+            self.table.title, delivery.epoch.attempt_id, delivery.epoch.number, WHOLE, delivery.parts[0].id.operator,
+            sum(part.file.rows for part in delivery.parts), "", self._job,
+        )  # fmt: skip
+        columns = "target, attempt_id, epoch, task, operator, rows, sha256, job"
+        query = f"insert into {{}} ({columns}) values (%s, %s, %s, %s, %s, %s, %s, %s) on conflict do nothing"
+        self._run(connection, query, values)
+
     def has(self, connection: Connection, part: Transaction) -> bool:
         """Tell whether a part is committed. A later part of the same task and attempt implies it."""
         query = "select 1 from {} where attempt_id = %s and epoch >= %s and task = %s and operator = %s limit 1"
@@ -148,10 +161,22 @@ class Epochs:
         self._run(connection, query, (self.table.title, self._job, epoch))
 
     def has_reached(self, connection: Connection, epoch: EpochId) -> bool:
-        """Tell whether rows of an epoch, or of a later epoch of its attempt, are committed, on any branch."""
-        query = "select 1 from {} where target = %s and job = %s and attempt_id = %s and epoch >= %s limit 1"
-        values = (self.table.title, self._job, epoch.attempt_id, epoch.number)
+        """Tell whether all rows of an epoch, or of a later epoch of its attempt, are committed, on any branch."""
+        query = (
+            "select 1 from {} where target = %s and job = %s and attempt_id = %s and epoch >= %s and task = %s limit 1"
+        )
+        values = (self.table.title, self._job, epoch.attempt_id, epoch.number, WHOLE)
         return self._run(connection, query, values).fetchone() is not None
+
+    def unfinished(self, connection: Connection) -> frozenset[EpochId]:
+        """Return the epochs of parts that are committed, above the newest marker of a delivery of their attempt."""
+        query = (
+            "select distinct attempt_id, epoch from {0} part where target = %s and job = %s and task <> %s and "
+            "not exists (select 1 from {0} whole where whole.target = part.target and whole.job = part.job "
+            "and whole.task = %s and whole.attempt_id = part.attempt_id and whole.epoch >= part.epoch)"
+        )
+        rows: list[Any] = self._run(connection, query, (self.table.title, self._job, WHOLE, WHOLE)).fetchall()
+        return frozenset(EpochId(*row) for row in rows)
 
     def _run(self, connection: Connection, query: str, values: tuple[object, ...]) -> Any:
         from psycopg import sql

@@ -53,6 +53,13 @@ class PostgresTable:
 
         return self._table.ask(shown, seconds=10)
 
+    def unfinished(self) -> frozenset[EpochId]:
+        """Return the epochs of which not all parts are committed; see `Target.unfinished`."""
+        return self._table.ask(
+            lambda connection: self._epochs.unfinished(connection) if self._has_markers(connection) else frozenset(),
+            seconds=10,
+        )
+
     def has(self, epoch: EpochId) -> bool:
         """Tell whether rows up to an epoch are committed; see `Target.has`."""
 

@@ -110,6 +110,7 @@ class UpsertedTable(PostgresTable, StagedInStore):
                 self._epochs.note(connection, part.id, part.file.rows, part.file.sha256)
                 with delivery.open(part) as file:
                     self._merge(connection, file)
+            self._epochs.note_delivery(connection, delivery)
 
     def _merge(self, connection: Connection, file: IO[bytes]) -> None:
         from psycopg import sql

@@ -187,7 +187,7 @@ class Target(Protocol):
         may name."""
 
     def unfinished(self) -> frozenset[EpochId]:
-        """Return the epochs of which the target has some parts while others still wait in the target itself."""
+        """Return the epochs of which not all parts are committed."""
 
     def lost(self, delivery: Delivery) -> list[StagedPart]:
         """Return the parts that are neither committed nor staged any more."""

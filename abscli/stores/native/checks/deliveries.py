@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from abscli.engine.errors import EngineError
 from abscli.engine.postgres.database import Table
-from abscli.engine.sinks.delivered.deliveries import deliveries_of, matches_target, shown_by, still_due
+from abscli.engine.sinks.delivered.asking import AskedTarget, ask_store, ask_target, how_undone
 from abscli.engine.sinks.delivered.targets import target_of
-from abscli.engine.sinks.gaps import find_gap, records_of
 from abscli.engine.sinks.promises import Promises, read_promises
 from abscli.engine.sinks.staged.contract import Delivery, StagedPart, Target
-from abscli.planner.lineage import is_on, line, stretches
+from abscli.planner.lineage import line
+from abscli.planner.target import compare
 from abscli.report.findings import Code, Finding, SinkVerdict
 from abscli.stores.native.checks.named_parts import NamedOutput, SinkFindings
 from abscli.stores.native.prepared import TableSink, left_transactions
 from abscli.stores.native.targets import Targets
 from formats.errors import FormatError
-from formats.ids import TaskId
+from formats.ids import EpochId, TaskId
 from formats.job.model import Operator
 from formats.job.promises import prepares_rows
 from formats.native.store import NativeStore
@@ -39,53 +38,46 @@ def check_deliveries(output: NamedOutput, sink: Operator, targets: Targets) -> S
         newest = line(promises.lives, promises.parts)[:1]
         if not newest:
             return SinkFindings()
-        return _compare(store, promises, _Asked(sink, target, ids, targets.directory, newest[0]))
+        operators = {op.id for op in store.topology(newest[0]).operators}
+        id = next((id for id in ids if id in operators), target.operator)
+        asked = AskedTarget(sink, target, store.storage, ids, id, targets.directory, newest[0])
+        return _findings(store, asked, promises)
     except (FormatError, EngineError) as error:
         return SinkFindings(unasked=(SinkVerdict.UNKNOWN, error.message))
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """A target and the epoch to compare it with.
-
-    ids: of the sink, as of `ids_of`.
-    directory: of the job file.
-    """
-
-    sink: Operator
-    target: Target
-    ids: Sequence[str]
-    directory: str
-    epoch: int
-
-
-def _compare(store: NativeStore, promises: Promises, asked: _Asked) -> SinkFindings:
-    """Report the rows that a target does not have: pending if they are staged, else missing."""
+def _findings(store: NativeStore, asked: AskedTarget, promises: Promises) -> SinkFindings:
+    """Report rows that a target lacks (pending if they are staged, else missing), and foreign rows."""
     target, epoch = asked.target, asked.epoch
-    operators = {op.id for op in store.topology(epoch).operators}
-    id = next((id for id in asked.ids if id in operators), target.operator)
-    history = stretches(promises.lives, epoch)
-    shown = shown_by(target, store.storage, asked.ids)
-    has_shown = target.remembers and any(is_on(history, one) for one in shown)
-    is_own = matches_target(asked.sink, asked.directory, promises.committed.get(epoch, ()), id, has_shown)
-    every = deliveries_of(store.storage, promises, epoch, id)
-    named = [one for one in every if is_own(one.directory)]
-    foreign = [one for one in every if one.epoch.number == epoch and one not in named]
-    reasons = [f"sink {id} wrote to {one.directory} then, and the job file names another target" for one in foreign]
-    elsewhere = [(epoch, Code.SINK_PART_PENDING, reason) for reason in reasons]
-    due = still_due(target, named, shown, history)
-    lost = [(one.epoch.number, _lost(target, part)) for one in due for part in target.lost(one)
-            if part.file.prepared is not None]  # fmt: skip
-    if target.remembers and not lost:
-        records = records_of(promises, epoch, id, is_own)
-        oldest_due = due[0].epoch.number if due else None
-        gap = find_gap(records, epoch, oldest_due, history, shown, target.has)
-        if gap is not None:
-            lost = [(epoch, Finding(Code.SINK_PART_MISSING, None, None, target.title, f"the target lacks {gap}"))]
+    facts = ask_target(asked, how_undone(asked))
+    history, others = ask_store(asked, promises, facts)
+    found = compare(history, facts)
+    elsewhere = [
+        (epoch, Code.SINK_PART_PENDING,
+         f"sink {asked.id} wrote to {one.directory} then, and the job file names another target")
+        for one in others if one.epoch.number == epoch
+    ]  # fmt: skip
+    lost = [(one.epoch.number, _lost(target, part)) for one in found.due for part in target.lost(one)
+            if part.file.prepared is not None and found.undone is None]  # fmt: skip
+    problem = found.undone if found.gap is None else f"the target lacks {found.gap}"
+    if problem is not None and not lost:
+        lost = [(epoch, Finding(Code.SINK_PART_MISSING, None, None, target.title, problem))]
     abandoned = _abandoned(store, TableSink(Table.of(asked.sink), asked.ids)) if prepares_rows(asked.sink) else ()
+    beyond = _foreign(target, found.foreign)
     return SinkFindings(
-        of_epochs=lost, history=history, of_store=(*_waiting(target, due), *abandoned), unchecked=elsewhere
-    )
+        of_epochs=lost, history=history.line, of_store=(*_waiting(target, found.due), *beyond, *abandoned),
+        unchecked=elsewhere,
+    )  # fmt: skip
+
+
+def _foreign(target: Target, epochs: Sequence[EpochId]) -> Iterator[Finding]:
+    """Report commits that are not part of the history."""
+    for attempt in sorted({epoch.attempt_id for epoch in epochs}):
+        numbers = [epoch.number for epoch in epochs if epoch.attempt_id == attempt]
+        message = (
+            f"rows up to epoch {max(numbers)} were committed by attempt {attempt[:8]}, which is not part of the history"
+        )
+        yield Finding(Code.UNREFERENCED_SINK_PART, None, None, target.title, message)
 
 
 def _waiting(target: Target, due: Sequence[Delivery]) -> Iterator[Finding]:

@@ -7,11 +7,12 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from abscli.engine.sinks.gaps import FilesOfSink, Gap, find_gap_in_files, records_of
+from abscli.engine.sinks.gaps import FilesOfSink, find_gap_in_files, records_of
 from abscli.engine.sinks.places import place_of
 from abscli.engine.sinks.promises import read_promises
 from abscli.planner.lineage import Life, by_number, is_on, line, maker
 from abscli.planner.settlement import with_makers
+from abscli.planner.target import Gap
 from abscli.report.findings import Code, Finding, SinkVerdict
 from abscli.stores.native.checks.named_parts import NamedOutput, NamedPart, SinkFindings, Way
 from abscli.stores.native.uploads import left_uploads

@@ -1,0 +1,80 @@
+"""Every short sequence of events around a target; each rule of its protocol is needed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from abscli.planner.target import Comparison, HistoryFacts, TargetFacts, compare
+from abscli.sim.targets import Limits, Manifest, Rules, search
+
+
+@pytest.mark.parametrize("singly", [False, True])
+@pytest.mark.parametrize("steps", [9, pytest.param(12, marks=pytest.mark.soak)])
+def test_each_row_is_in_the_target_once_or_the_job_is_refused(steps: int, singly: bool) -> None:
+    found = search(Rules(commits_singly=singly), Limits(steps=steps))
+    assert (found.message, found.steps) == ("", ())
+    assert found.worlds > 10_000
+
+
+Compare = Comparison[Manifest]
+History = HistoryFacts[Manifest]
+
+
+def without_t1(history: History, target: TargetFacts) -> Compare:
+    """A delivery contains what the one before named already."""
+    found = compare(history, target)
+    whole = {one.epoch: one for one in history.named}
+    return replace(found, due=tuple(whole[one.epoch] for one in found.due))
+
+
+def without_t2(history: History, target: TargetFacts) -> Compare:
+    """Whatever manifests name is due."""
+    return replace(compare(history, target), due=tuple(history.named))
+
+
+def without_t4(history: History, target: TargetFacts) -> Compare:
+    """Foreign commits are not refused."""
+    return replace(compare(history, target), foreign=())
+
+
+def without_t5(history: History, target: TargetFacts) -> Compare:
+    """Missing rows are not looked for."""
+    return replace(compare(history, target), gap=None)
+
+
+def without_t3(history: History, target: TargetFacts) -> Compare:
+    """A delivery is taken for committed when some of its parts are."""
+    return compare(history, replace(target, unfinished=frozenset()))
+
+
+SINGLY = Rules(commits_singly=True)
+"""Each part is committed alone, as by prepared transactions."""
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        (Rules(compare=without_t1), "is in the target twice"),
+        (Rules(compare=without_t2), "is in the target twice"),
+        (Rules(compare=without_t2, checks_marker=False), "is in the target twice"),
+        (replace(SINGLY, compare=without_t3), "is missing"),
+        (Rules(compare=without_t4), "is in the target twice"),
+        (Rules(compare=without_t5), "is missing"),
+        (Rules(checks_owner=False, fences=False), "is in the target twice"),
+        (Rules(fences=False), "is in the target twice"),
+        (Rules(checks_noted=False), "is missing"),
+        (replace(SINGLY, checks_noted=False), "is missing"),
+        (Rules(keeps_records=False), "is missing"),
+        (Rules(keeps_newest_markers=False), "refused without a reason"),
+    ],
+    ids=[
+        "T1", "T2", "T2 and markers", "T3", "T4", "T5", "owner and fences", "fences", "noted", "noted, parts",
+        "records", "newest markers",
+    ],
+)  # fmt: skip
+def test_a_planted_fault_is_found(rules: Rules, message: str) -> None:
+    found = search(rules, Limits(steps=11))
+    assert message in found.message, found.steps
+    assert found.steps
