@@ -360,6 +360,8 @@ def test_a_database_out_of_reach_makes_the_verdict_unknown(lines: Lines, monkeyp
     assert (sink.verdict, sink.reason) == (
         SinkVerdict.UNKNOWN, "sink out: the environment variable LINES_DATABASE is not set"
     )  # fmt: skip
+    unknown = plan_removal(lines.store(), 100, min_age=0, targets=lines.targets()).sinks_unknown
+    assert unknown == (sink.reason if lines.type == "postgres" else None)
 
 
 @appended

@@ -231,6 +231,20 @@ def test_a_fraction_of_a_microsecond_is_refused(column: pa.Array, table: Callabl
         put(table(kind), column)
 
 
+@pytest.mark.parametrize("type", [pa.string(), pa.large_string(), pa.string_view()])
+def test_trailing_blanks_that_a_column_would_cut_off_are_refused(
+    type: pa.DataType, table: Callable[[str], Table]
+) -> None:
+    place = table("varchar(3)")
+    put(place, pa.array(["abc", "ab ", "äöü", "", None], type))
+    assert read(place) == ["abc", "ab ", "äöü", "", None]
+    with pytest.raises(JobFailed, match=r"takes 3 characters: a text has trailing blanks beyond them"):
+        put(place, pa.array(["abc", "abc "], type))
+    with pytest.raises(psycopg.Error, match="too long for type character varying"):
+        put(place, pa.array(["abcd"], type))
+    assert len(read(place)) == 5
+
+
 def test_a_value_that_is_too_large_is_an_error_of_the_database(table: Callable[[str], Table]) -> None:
     with pytest.raises(psycopg.Error, match="out of range"):
         put(table("smallint"), pa.array([2**15]))

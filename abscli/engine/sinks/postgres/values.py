@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import IO, TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from abscli.engine.errors import JobFailed
 from abscli.engine.postgres.database import Table
@@ -65,6 +66,11 @@ class Column(NamedTuple):
     modifier: int
     is_needed: bool = False
 
+    @property
+    def most_characters(self) -> int | None:
+        """The limit of a `varchar(n)`; None of other columns."""
+        return self.modifier - 4 if self.base == "varchar" and self.modifier != -1 else None
+
     def fits(self, type: pa.DataType) -> bool:
         """Tell whether the column keeps each value of an Arrow type."""
         kind = kind_of(type)
@@ -117,18 +123,33 @@ class ColumnCheck:
     def __init__(self, table: Table) -> None:
         self._table = table
         self._checked: pa.Schema | None = None
+        self._limits: dict[str, int] = {}
 
     def __call__(self, schema: pa.Schema) -> None:
         """Check the columns of rows."""
-        if self._checked is None or not schema.equals(self._checked):
-            _check_columns(self._table, schema)
-            self._checked = schema
+        if self._checked is not None and schema.equals(self._checked):
+            return
+        columns = self._table.ask(lambda connection: columns_in(connection, self._table))
+        for message, hint in unfit_columns(self._table.title, columns, schema):
+            raise JobFailed(f"sink {self._table.operator}: {message}", hint=hint)
+        limits = {name: columns[name].most_characters for name in schema.names}
+        self._limits = {name: most for name, most in limits.items() if most is not None}
+        self._checked = schema
 
-
-def _check_columns(table: Table, schema: pa.Schema) -> None:
-    columns = table.ask(lambda connection: columns_in(connection, table))
-    for message, hint in unfit_columns(table.title, columns, schema):
-        raise JobFailed(f"sink {table.operator}: {message}", hint=hint)
+    def check_values(self, batch: pa.RecordBatch) -> None:
+        """Raise JobFailed for texts whose trailing blanks PostgreSQL would cut off to make them fit a `varchar(n)`."""
+        for name, most in self._limits.items():
+            texts = batch.column(name)
+            if not pa.types.is_string(texts.type):
+                texts = texts.cast(pa.string())
+            shortened = pc.less_equal(pc.utf8_length(pc.utf8_rtrim(texts, " ")), most)
+            cut = pc.and_(pc.greater(pc.utf8_length(texts), most), shortened)
+            if pc.any(cut).as_py():
+                raise JobFailed(
+                    f"sink {self._table.operator}: column {name!r} of {self._table.title} takes {most} characters: a "
+                    "text has trailing blanks beyond them, which PostgreSQL would cut off without an error",
+                    hint="change the column to text; or remove the blanks in the job",
+                )
 
 
 def unfit_columns(title: str, columns: Mapping[str, Column], schema: pa.Schema) -> Iterator[tuple[str, str]]:
@@ -164,12 +185,12 @@ def columns_in(connection: Connection, table: Table) -> dict[str, Column]:
 class CopyPart(CsvPart):
     """The CSV of `COPY`.
 
-    check: raises JobFailed for columns that the table cannot hold.
+    check: of the table, for columns and values that it cannot hold.
     """
 
     TYPE = "PostgreSQL"
 
-    def __init__(self, file: IO[bytes], name: str, sink: str, *, check: Callable[[pa.Schema], None]) -> None:
+    def __init__(self, file: IO[bytes], name: str, sink: str, *, check: ColumnCheck) -> None:
         super().__init__(file, name, sink)
         self._check_table = check
 
@@ -178,6 +199,7 @@ class CopyPart(CsvPart):
         self._check_table(schema)
 
     def _append(self, batch: pa.RecordBatch) -> None:
+        self._check_table.check_values(batch)
         try:
             columns = [as_copied(column) for column in batch.columns]
         except pa.ArrowInvalid as error:
