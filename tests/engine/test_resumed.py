@@ -174,8 +174,7 @@ def test_keys_of_every_unit_of_time_survive_a_restore(tmp_path: Path) -> None:
     assert sum(row["n"] for row in state) == 500
 
 
-@pytest.mark.sample(1)
-@pytest.mark.integration
+@pytest.mark.soak
 @pytest.mark.parametrize("keep", [1, 2])
 def test_few_kept_epochs_and_several_in_flight_can_always_be_restored(
     tmp_path: Path, small_batches: Middle, keep: int

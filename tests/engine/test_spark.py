@@ -140,6 +140,7 @@ def test_a_killed_loop_is_planned_restored_and_resumed_to_every_pair_once(tmp_pa
     assert set(rows) == pairs
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kills", [3])
 def test_killed_again_and_again(tmp_path: Path, spark: Any, kills: int) -> None:
     pairs = write_graph(tmp_path, nodes=600, degree=3, turning=True)

@@ -78,7 +78,7 @@ def test_what_was_killed_on_another_machine_is_waited_for(
     assert lines.wrong() == {}
 
 
-@pytest.mark.sample(1)
+@pytest.mark.soak
 @pytest.mark.parametrize("where", ["manifest", "reveal"])
 def test_an_owner_that_was_stopped_and_overtaken_completes_and_shows_nothing(
     lines: Lines, any_bucket: str, where: str

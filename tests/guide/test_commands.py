@@ -237,7 +237,7 @@ def test_a_sample_is_shown_with_what_it_would_leave_out(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.integration
+@pytest.mark.soak
 def test_a_protocol_is_tried_as_it_is_shown(tmp_path: Path) -> None:
     job = write_job("imports", tmp_path / "example")
     fewer = the("abs simulate imports.yaml --runs 300")

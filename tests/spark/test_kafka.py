@@ -70,6 +70,7 @@ def newest(checkpoint: Path) -> int:
 # -- how far behind, and what is gone -------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_the_lag_of_every_batch_is_what_the_topic_has_beyond_it(
     made: Path, broker: Broker, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -93,6 +93,7 @@ def test_one_that_did_not_end_is_left_behind_and_never_kept_in_flight(
     assert go_on(session, tmp_path / "input", tmp_path / "copy") == counts(tmp_path / "input")
 
 
+@pytest.mark.soak
 def test_batches_given_up_for_it_are_not_gone_back_to_and_the_copy_starts_where_spark_does_not(
     session: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -79,6 +79,7 @@ def original(home: Path) -> Path:
     return Path(path.removeprefix("file://")).parent
 
 
+@pytest.mark.soak
 def test_swapped_partitions_and_a_snapshot_that_is_gone(made: Any, own: Any, goes_on: Any) -> None:
     """And its input has moved with it, to a folder whose name has a space. The partitions are put back."""
     home = own(made["hdfs"])

@@ -84,6 +84,7 @@ def test_everyone_cut_from_the_driver_ends_the_job_and_the_workers(net: Hosts, t
         assert "worker 1 on h2" in end.text
 
 
+@pytest.mark.soak
 def test_a_slow_and_bad_line_is_no_loss(net: Hosts, tmp_path: Path) -> None:
     net.slow("h2", 0.2, 0.05)
     with HostJob(net, tmp_path, [["h1"], ["h2"]], worker_timeout=15.0) as job:

@@ -14,6 +14,7 @@ from tests.support.hosts.network import Hosts, needs_hosts
 pytestmark = [pytest.mark.minutes, needs_hosts]
 
 
+@pytest.mark.soak
 def test_a_worker_that_stood_still_for_long_leaves_when_it_goes_on(net: Hosts, tmp_path: Path) -> None:
     with HostJob(net, tmp_path, [["h1"], ["h2", "h3"]]) as job:
         job.runs_for(2)
@@ -40,7 +41,7 @@ def test_a_worker_that_stood_still_for_less_than_that_goes_on(net: Hosts, tmp_pa
         job.finish()
 
 
-@pytest.mark.sample(1)
+@pytest.mark.soak
 @pytest.mark.parametrize("recovery", ["subgraph", "local"])
 def test_a_host_that_comes_back_with_its_old_worker_changes_nothing(
     net: Hosts, tmp_path: Path, recovery: str

@@ -71,7 +71,7 @@ def test_at_least_once_loses_nothing(tmp_path: Path) -> None:
     assert all(last_counts(tmp_path, "id")[id] >= count for id, count in counts.items())
 
 
-@pytest.mark.sample(1)
+@pytest.mark.soak
 @pytest.mark.parametrize("scope", Scope)
 def test_a_python_worker_gets_sigkill_and_leaves_no_file(tmp_path: Path, spark: Any, scope: Scope) -> None:
     counts = write_rows(tmp_path)

@@ -66,8 +66,7 @@ SEARCHED = 60
 @pytest.mark.parametrize(
     ("fault", "kind"),
     [
-        pytest.param(fault, kind, marks=pytest.mark.integration if name == "find_gap" else pytest.mark.soak)
-        for fault, (_, name, kind) in FAULTS.items()
+        pytest.param(fault, kind, marks=pytest.mark.soak) for fault, (_, _, kind) in FAULTS.items()
     ],
 )
 def test_a_planted_fault_is_found(

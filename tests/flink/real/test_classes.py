@@ -145,7 +145,7 @@ def savepoints() -> dict[str, Path]:
     return {}
 
 
-@pytest.mark.sample(1)
+@pytest.mark.soak
 @pytest.mark.parametrize("name", CHANGES)
 def test_flink_starts_with_a_changed_class_or_not_as_it_is_said(
     name: str,

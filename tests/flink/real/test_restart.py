@@ -225,7 +225,7 @@ def test_flink_starts_from_the_path_that_is_printed_and_after_orphans_have_gone(
     assert {key: rows[-1] for key, rows in printed(again).items()} == WANTED
 
 
-@pytest.mark.sample(1)
+@pytest.mark.soak
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
 def test_flink_goes_on_from_a_changed_copy(
     python: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], backend: str

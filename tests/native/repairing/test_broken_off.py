@@ -60,7 +60,7 @@ def test_a_repair_of_a_damaged_file_that_is_killed_at_any_step(counted: Path, tm
     assert_goes_on_exactly(place, epoch)
 
 
-@pytest.mark.integration
+@pytest.mark.soak
 def test_a_repair_of_an_incomplete_epoch_that_is_killed_at_any_step(tmp_path: Path) -> None:
     place = tmp_path / "work" / "job"
     epoch = killed(place, "counting", "counts/0")
