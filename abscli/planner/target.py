@@ -1,4 +1,4 @@
-"""What a target of delivered rows must get, and what stands against it: pure, over what it has and what a store names.
+"""Decide which rows a target must get, and whether the job must be refused. Pure.
 
 The job that resumes, `abs validate --job` and the simulator ask the same question, `compare`. Its rules:
 
@@ -64,7 +64,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class HistoryFacts(Generic[N]):
-    """What a store says of one target.
+    """Facts that a store has about one target.
 
     epoch: the newest epoch of the history; 0 for the start.
     line: the history of that epoch, newest stretch first.
@@ -80,7 +80,7 @@ class HistoryFacts(Generic[N]):
 
 @dataclass(frozen=True, slots=True)
 class TargetFacts:
-    """What a target says of itself.
+    """Facts that a target reports about itself.
 
     shown: the epochs of its commit markers, also of single parts, except those that were left there on purpose.
     unfinished: those of `shown` of which not all parts are committed.
@@ -99,7 +99,7 @@ class TargetFacts:
 
 @dataclass(frozen=True, slots=True)
 class Comparison(Generic[N]):
-    """What a target must get, and what stands against it.
+    """The pending rows of a target, and the reasons to refuse the job.
 
     due: what it does not have, oldest first.
     foreign: its commits that are not part of the history.

@@ -129,7 +129,7 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the driver and the target do; a fault replaces one of them.
+    """The rules that driver and target follow. A planted fault replaces one of them.
 
     compare: what is due, foreign and missing when an attempt begins.
     checks_owner: the target refuses a driver that has lost it.
@@ -154,7 +154,11 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How far the search goes. epochs: complete ones, of all attempts. restores: of store and target together."""
+    """The limits of a search.
+
+    epochs: complete epochs of all attempts.
+    restores: of store and target together.
+    """
 
     steps: int = 9
     epochs: int = 4

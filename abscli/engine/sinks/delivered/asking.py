@@ -1,4 +1,4 @@
-"""What a store and a target say, for `abscli.planner.target.compare`: asked by a job that resumes, and by validate."""
+"""Collect the facts about a target that `abscli.planner.target.compare` needs, for a resumed job and for validate."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class DeliveryExamined:
 
     @property
     def named(self) -> frozenset[str]:
-        """Where the rows wait that manifests of the history name for this target."""
+        """Return the files or transactions of all rows that the history names for this target."""
         parts = (part for delivery in self.history.named for part in delivery.parts)
         return frozenset(part.file.staged or part.file.prepared or "" for part in parts)
 

@@ -1,4 +1,4 @@
-"""What a table in PostgreSQL needs before a sink can write to it, all at once and before the job starts."""
+"""Check the preconditions of a PostgreSQL table, all at once and before the job starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What both modes of a sink in PostgreSQL share: the lock, the commit markers, and who owns the table."""
+"""Lock, commit markers and ownership of a PostgreSQL table, for both modes of the sink."""
 
 from __future__ import annotations
 
