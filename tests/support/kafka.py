@@ -186,17 +186,17 @@ def consumed(address: str, topic: str) -> list[Consumed]:
     from confluent_kafka import Consumer, KafkaError, TopicPartition
     from confluent_kafka.admin import AdminClient
 
-    consumer = Consumer({
-        "bootstrap.servers": address, "group.id": "tests", "enable.partition.eof": True, "log_level": 0,
-        "isolation.level": "read_committed",
-    })  # fmt: skip
     admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
     left = set(admin.list_topics(timeout=SECONDS).topics[topic].partitions)
+    consumer = Consumer({  # one that has waited for its partitions may wait for another second, for a connection
+        "bootstrap.servers": address, "group.id": "tests", "enable.partition.eof": True, "log_level": 0,
+        "isolation.level": "read_committed", "fetch.wait.max.ms": 10, "auto.offset.reset": "earliest",
+    })  # fmt: skip
     consumer.assign([TopicPartition(topic, number, 0) for number in left])
     records, deadline = [], time.monotonic() + SECONDS
     while left:
         assert time.monotonic() < deadline, f"partitions {left} have not been read to their end"
-        message = consumer.poll(1)
+        message = consumer.poll(0.05)
         if message is not None and message.error() is None:
             key, value = (None if data is None else data.decode() for data in (message.key(), message.value()))
             records.append((message.partition(), key, value))

@@ -9,6 +9,9 @@ public class MiniCluster {
         Configuration conf = new Configuration();
         conf.set("hdfs.minidfs.basedir", arguments[0] + "/dfs");
         conf.set("dfs.replication", "1");
+        // A DataNode that closes a file before the NameNode has heard of its block waits this long and asks again:
+        // 400 ms by default, at nearly every file.
+        conf.set("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", "10");
         MiniDFSCluster cluster = new MiniDFSCluster.Builder(conf)
             .nameNodePort(Integer.parseInt(arguments[1]))
             .nameNodeHttpPort(Integer.parseInt(arguments[2]))

@@ -159,7 +159,7 @@ def read_to_end(
     seconds: float | None = None,
 ) -> None:  # fmt: skip
     """Every committed message of a topic of one partition. EngineStopped where no broker answers."""
-    from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+    from confluent_kafka import Consumer, KafkaError, TopicPartition
 
     consumer = Consumer({
         "group.id": f"abs-{operator.id}",
@@ -169,11 +169,13 @@ def read_to_end(
         "enable.auto.commit": False,
         "enable.partition.eof": True,
         "fetch.wait.max.ms": 10,  # by which its end is known later
+        "auto.offset.reset": "earliest",  # where the topic no longer begins at 0
         "log_level": 0,
     })  # fmt: skip
     deadline = time.monotonic() + (SECONDS if seconds is None else seconds)
     try:
-        consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+        # OFFSET_BEGINNING would cost half a second: librdkafka looks for its number before it knows the leader, and waits.
+        consumer.assign([TopicPartition(topic, 0, 0)])
         while True:
             message = consumer.poll(0.2)
             if message is not None and message.error() is None:
