@@ -315,6 +315,17 @@ def test_a_topic_that_is_created_again_while_the_job_runs_ends_it(
         lines.run(at=create_again)
 
 
+def test_markers_are_read_where_their_topic_no_longer_begins_at_offset_0(
+    lines: Lines, broker: Broker, topic: str
+) -> None:
+    lines.run(epochs=3)
+    marks = SinkName("copied", "out", topic).marks
+    broker.configure(marks, {"cleanup.policy": "compact,delete"})  # records of a compacted topic cannot be deleted
+    broker.drop(marks, {0: 1})
+    lines.resume()
+    assert lines.wrong() == {}
+
+
 @pytest.mark.soak
 @pytest.mark.cell("C", "refused", "kafka")
 def test_a_broker_that_was_restored_from_an_older_backup_is_refused(

@@ -174,7 +174,7 @@ def read_to_end(
     })  # fmt: skip
     deadline = time.monotonic() + (SECONDS if seconds is None else seconds)
     try:
-        # OFFSET_BEGINNING would cost half a second: librdkafka looks for its number before it knows the leader, and waits.
+        # Not OFFSET_BEGINNING: librdkafka asks for its number before it knows the leader, and again after 500 ms.
         consumer.assign([TopicPartition(topic, 0, 0)])
         while True:
             message = consumer.poll(0.2)
