@@ -109,7 +109,7 @@ SCOPES = [
 """Larger ones: `python -m tests.bench.bench_simulation --local 1000000`."""
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("job", "scope", "policy"), [scope[1:] for scope in SCOPES], ids=[
     f"{name}, {policy}" for name, _, _, policy in SCOPES
 ])  # fmt: skip

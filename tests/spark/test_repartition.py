@@ -150,6 +150,7 @@ def go_on_with_windows(session: Any, source: Path, checkpoint: Path) -> set[tupl
     return seen
 
 
+@pytest.mark.soak
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("lost", [None, FILES - 1])
 def test_a_watermark_that_moved_with_the_last_batch_is_no_contradiction(

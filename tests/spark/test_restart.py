@@ -96,6 +96,7 @@ def test_swapped_partitions_and_a_snapshot_that_is_gone(made: Any, own: Any, goe
     assert {file["path"] for file in plan["restored_files"]} == {"state/0/0/6.delta", "state/0/1/6.delta"}
 
 
+@pytest.mark.soak
 def test_folders_of_format_2_are_swapped_and_some_commits_lost(made: Any, own: Any, goes_on: Any) -> None:
     home = own(made["ids"])
     state = home / "checkpoint/state/0"

@@ -47,7 +47,7 @@ def go_on(session: Any, home: Path, checkpoint: Path, sink: str) -> dict[str, in
     return seen
 
 
-@pytest.mark.parametrize("conf", ["hdfs", "ids"])
+@pytest.mark.parametrize("conf", ["hdfs", pytest.param("ids", marks=pytest.mark.soak)])
 def test_a_query_with_a_name_for_its_sink_is_read_checked_and_brought_back(
     conf: str, session: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -47,6 +47,7 @@ def busy_executors(process: int) -> list[int]:
     return [pid for pid in executors if any(children(daemon) for daemon in children(pid))]
 
 
+@pytest.mark.soak
 def test_an_executor_gets_sigkill(tmp_path: Path) -> None:
     if not Path(f"/proc/{os.getpid()}/task").is_dir() or not Path(f"/proc/self/task/{os.getpid()}/children").exists():
         pytest.skip("needs /proc with lists of children, to find the executors of a job")

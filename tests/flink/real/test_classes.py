@@ -172,6 +172,7 @@ def test_flink_starts_with_a_changed_class_or_not_as_it_is_said(
     assert (taken is not None) is change.starts, log[-3000:]
 
 
+@pytest.mark.soak
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(("backend", "starts"), [("hashmap", True), ("rocksdb", False)])
 def test_another_class_of_the_keys_of_a_map_starts_on_the_heap_alone(

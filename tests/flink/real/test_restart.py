@@ -288,6 +288,7 @@ def halfway(python: str, log: Path, checkpoints: Path, backend: str, *options: s
     return max(usable(), key=lambda path: int(path.name[4:]))
 
 
+@pytest.mark.soak
 def test_flink_goes_on_with_another_state_backend_from_a_canonical_copy(
     python: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

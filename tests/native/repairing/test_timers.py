@@ -26,7 +26,7 @@ def assert_goes_on_as_if_nothing_had_happened(folder: Path, epoch: int) -> None:
     assert rows_of(folder, "out") == expected
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("policy", ["aligned", "unaligned"])
 @pytest.mark.parametrize("task", ["counts/0", "out/1", "rows0/0"])
 @pytest.mark.parametrize("job", TIMED)
