@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 
-from abscli.protocol import coordinator, policy, schedule, task
-from abscli.protocol.transitions import EPOCH, LIFE, PART, Transition, Whose
+from abscli.protocol import committer, coordinator, policy, schedule, task
+from abscli.protocol.transitions import EPOCH, LIFE, PART, SINK, Transition, Whose
 
 _WHOSE = {Whose.OWN: "its own", Whose.EARLIER: "an earlier one", Whose.LATER: "a later one", Whose.NONE: ""}
 
@@ -16,9 +16,10 @@ def protocol_page() -> str:
     parts = [
         "<!-- Made by `make docs` from the modules of this folder. -->",
         "# The protocol",
-        "A task and the coordinator are state machines: an event goes in, a list of actions comes out. `events.py` has "
-        "both, `task.py` and `coordinator.py` the machines; the engine and the simulator drive the same ones. Tests "
-        "and comments name the rules by their numbers.",
+        "Tasks, the coordinator and the committers of sinks are state machines: an event goes in, a list of actions "
+        "comes out. They are in `task.py`, `coordinator.py` and `committer.py`; `events.py` has the events and actions "
+        "of the first two. The engine and the simulator drive the same machines. Tests and comments name the rules by "
+        "their numbers.",
         "## A task",
         _quoted(task),
         "### The policies",
@@ -35,6 +36,9 @@ def protocol_page() -> str:
         *_drawn(EPOCH),
         "### Losses and the end",
         *_drawn(LIFE),
+        "## Sinks",
+        _quoted(committer),
+        *_drawn(SINK),
         "## Schedules",
         "`schedule.py` has the steps, `causal.py` what workers know of them, `kept.py` the frames that are kept.",
         _quoted(schedule),

@@ -1,8 +1,8 @@
-"""The machines' transitions as tables: what an epoch goes through at one task and at the coordinator, and what the
-coordinator itself goes through when tasks are lost.
+"""The machines' transitions as tables: what an epoch goes through at one task and at the coordinator, what the
+coordinator itself goes through when tasks are lost, and what a committer goes through with a sink's target.
 
-The machines in `task` and `coordinator` are what runs. A test walks them through the simulator and the golden scripts,
-and holds what it sees against these rows, both ways; `README.md` beside this file is drawn from them.
+The machines in `task`, `coordinator` and `committer` are what runs. A test walks them through the simulator and the
+golden scripts, and holds what it sees against these rows, both ways; `README.md` beside this file is drawn from them.
 What no row names is an error of the driver (`ProtocolError`), or cannot come, since a task hears the coordinator in
 order: no trigger of an epoch after its abort.
 """
@@ -12,6 +12,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from abscli.protocol.committer import (
+    AttemptBegun,
+    CommitterStage,
+    DiscardAbandoned,
+    DiscardUnnamed,
+    ManifestWritten,
+    Publish,
+    Refuse,
+    RowsPublished,
+    Take,
+    TargetAsked,
+    TargetTaken,
+    VerifyCommit,
+)
 from abscli.protocol.coordinator import EpochStage, Phase
 from abscli.protocol.events import (
     Abort,
@@ -177,3 +191,28 @@ LIFE = (
     Transition(CATCHING_UP, (TasksLost,), RUNNING, (Stop, Restart), "C7", "all tasks are lost", Whose.NONE),
 )
 """The coordinator, with its answers to losses and to the end; what it answers about epochs is in `EPOCH`."""
+
+NEW, ASKED, TAKING, STARTING, READY, PUBLISHING = CommitterStage
+VERIFIED = (VerifyCommit,)
+DUE, NOT_DUE = "rows are left to publish", "nothing is left to publish"
+
+SINK = (
+    Transition(NEW, (TargetAsked,), ASKED, (), "D1", "each obstacle is permitted", Whose.NONE),
+    Transition(NEW, (TargetAsked,), ASKED, (Refuse,), "D1", "an obstacle is not permitted", Whose.NONE),
+    Transition(ASKED, (AttemptBegun,), TAKING, (Take,), "D2", "", Whose.NONE),
+    Transition(TAKING, (TargetTaken,), TAKING, (Refuse,), "D2", "foreign commits came meanwhile", Whose.NONE),
+    Transition(TAKING, (TargetTaken,), TAKING, (Take,), "D2", "the same, and they are permitted", Whose.NONE),
+    Transition(TAKING, (TargetTaken,), STARTING, (Publish,), "D3 D5", DUE, Whose.NONE, may=VERIFIED),
+    Transition(TAKING, (TargetTaken,), READY, (DiscardAbandoned,), "D6", NOT_DUE, Whose.NONE),
+    Transition(STARTING, (RowsPublished,), STARTING, (Publish,), "D3 D5", DUE, Whose.NONE, may=VERIFIED),
+    Transition(STARTING, (RowsPublished,), READY, (DiscardAbandoned,), "D6", NOT_DUE, Whose.NONE),
+    Transition(READY, (ManifestWritten,), PUBLISHING, (Publish,), "D4 D5", DUE, Whose.NONE, may=VERIFIED),
+    Transition(READY, (ManifestWritten,), READY, (DiscardUnnamed,), "D6", NOT_DUE, Whose.NONE),
+    Transition(PUBLISHING, (RowsPublished,), PUBLISHING, (Publish,), "D4 D5", DUE, Whose.NONE, may=VERIFIED),
+    Transition(PUBLISHING, (RowsPublished,), READY, (DiscardUnnamed,), "D6", NOT_DUE, Whose.NONE),
+    Transition(
+        PUBLISHING, (ManifestWritten,), PUBLISHING, (Publish,), "D4 D5", "the rows before could not be published",
+        Whose.NONE, may=VERIFIED,
+    ),
+)  # fmt: skip
+"""A committer, with one sink's target."""

@@ -1,9 +1,9 @@
 """Every short sequence of events around one target of delivered rows, each looked at once.
 
 A job completes epochs with two rows each, and delivers them. It is killed, stopped and resumed; its store and its
-target are backed up and restored; old epochs are removed. The decisions are those of the engine:
-`planner.target.compare`, and `formats.native.committed` for what manifests record. What the driver and a target do is
-given by `Rules`, so that a test can plant a fault in each.
+target are backed up and restored; old epochs are removed. The decisions are those of the engine: `protocol.committer`,
+`planner.target.compare`, and `formats.native.committed` for what manifests record. What a target does is given by
+`Rules`, so that a test can plant a fault in each.
 
 Properties:
 
@@ -24,6 +24,22 @@ from typing import NamedTuple, cast
 
 from abscli.planner.lineage import Life, is_on, line, stretches
 from abscli.planner.target import Comparison, HistoryFacts, TargetFacts, compare
+from abscli.protocol.committer import (
+    Action,
+    AttemptBegun,
+    Committer,
+    Event,
+    ManifestWritten,
+    Obstacle,
+    Permissions,
+    Publish,
+    Refuse,
+    RowsPublished,
+    Take,
+    TargetAsked,
+    TargetTaken,
+    VerifyCommit,
+)
 from formats.ids import EpochId
 from formats.native.committed import committed_after
 from formats.native.facts import CommittedFacts, PartFacts, SinkFile
@@ -94,14 +110,29 @@ class Driver:
     """The driver of an attempt.
 
     newest: the newest complete epoch of its history; None for the start.
-    queue: what it has to deliver, oldest first.
-    noted: the newest epoch that it has seen in the target.
+    committer: what it knows of the target.
+    todo: what the committer has answered last.
     """
 
     id: str
     newest: Manifest | None
-    queue: tuple[Manifest, ...]
-    noted: EpochId | None
+    committer: Committer[Manifest]
+    todo: tuple[Action[Manifest], ...] = ()
+
+    def told(self, event: Event[Manifest]) -> Driver:
+        """Return the driver after an event."""
+        committer, todo = self.committer.on(event)
+        return replace(self, committer=committer, todo=todo)
+
+    @property
+    def delivery(self) -> Manifest | None:
+        """Return what it publishes next; None if that is nothing."""
+        return next((action.delivery for action in self.todo if isinstance(action, Publish)), None)
+
+    @property
+    def is_refused(self) -> bool:
+        """Tell whether the committer has refused the job."""
+        return any(isinstance(action, Refuse) for action in self.todo)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +163,8 @@ class Rules:
     """The rules that driver and target follow. A planted fault replaces one of them.
 
     compare: what is due, foreign and missing when an attempt begins.
+    committer: the machine that decides when the target is asked, taken and given rows.
     checks_owner: the target refuses a driver that has lost it.
-    checks_noted: before each delivery the driver looks for the marker of the one before.
     checks_marker: the target does not write a delivery that it has.
     keeps_records: manifests carry on what the target must have.
     keeps_newest_markers: of the markers of removed epochs the newest of each attempt stays.
@@ -143,8 +174,8 @@ class Rules:
     """
 
     compare: Callable[[HistoryFacts[Manifest], TargetFacts], Comparison[Manifest]] = compare
+    committer: type[Committer[Manifest]] = Committer
     checks_owner: bool = True
-    checks_noted: bool = True
     checks_marker: bool = True
     keeps_records: bool = True
     keeps_newest_markers: bool = True
@@ -209,7 +240,7 @@ def violation(before: World, step: str, after: World | Refused) -> str:
         return f"row {min(twice)} is in the target twice"
     driver = after.driver
     has_looked = step == DELIVERS or step.startswith(RESUMED)
-    if not has_looked or driver is None or driver.queue or driver.newest is None:
+    if not has_looked or driver is None or driver.delivery is not None or driver.newest is None:
         return ""
     missing = set(range(1, driver.newest.position + 1)) - counts.keys() - after.may_miss
     return f"row {min(missing)} is missing" if missing else ""
@@ -220,10 +251,10 @@ def moves(world: World, rules: Rules, limits: Limits) -> Iterator[tuple[str, Wor
     driver, epochs = world.driver, len({m.epoch for m in world.store.manifests})
     if driver is not None:
         yield "the driver is killed", replace(world, driver=None)
-        if driver.queue:
+        if driver.delivery is not None:
             yield DELIVERS, _deliver(world, driver, rules)
             if rules.commits_singly and (after := _applied(world.target, driver, rules, most=1)) is not None:
-                yield "it is killed within a delivery", replace(world, target=after[0], driver=None)
+                yield "it is killed within a delivery", replace(world, target=after, driver=None)
         elif epochs < limits.epochs and world.store.highest < 2 * limits.epochs:
             for what in ("rows", "no row", "rows and those of the epoch before"):
                 yield f"an epoch with {what} is complete", _complete(world, driver, what, rules)
@@ -231,6 +262,10 @@ def moves(world: World, rules: Rules, limits: Limits) -> Iterator[tuple[str, Wor
             yield "the driver is stopped", replace(world, driver=None, stopped=driver)
     elif world.attempts < limits.attempts:
         yield RESUMED, resume(world, rules)
+        if world.stopped is not None and world.stopped.delivery is not None:
+            yield f"{RESUMED}, and meanwhile the stopped driver wakes up and delivers", resume(
+                world, rules, meanwhile=world.stopped
+            )
         if world.restored:
             yield f"{RESUMED} with --take-ownership", resume(world, rules, own=True)
             yield f"{RESUMED} with --accept-missing-parts", resume(world, rules, accept=True)
@@ -248,43 +283,62 @@ def moves(world: World, rules: Rules, limits: Limits) -> Iterator[tuple[str, Wor
         if world.store_backup is None and world.store.manifests:
             yield "the store is backed up", replace(world, store_backup=world.store)
         if world.store_backup is not None and driver is None and world.store_backup != world.store:
+            # A stopped driver that has nothing to deliver would go on with numbers that the store no longer has.
+            still = world.stopped if world.stopped is not None and world.stopped.delivery is not None else None
             yield "the backup of the store is restored", replace(
-                world, store=world.store_backup, stopped=None, restored=world.restored + 1
+                world, store=world.store_backup, stopped=still, restored=world.restored + 1
             )
 
 
-def resume(world: World, rules: Rules, *, own: bool = False, accept: bool = False) -> World | Refused:
-    """Begin an attempt: examine the target, then take it."""
+def resume(
+    world: World, rules: Rules, *, own: bool = False, accept: bool = False, meanwhile: Driver | None = None
+) -> World | Refused:
+    """Begin an attempt: ask the target, then take it.
+
+    meanwhile: a driver that delivers between these two.
+    """
     store, target = world.store, world.target
     kept = {manifest.epoch.number: manifest for manifest in store.manifests}
     newest = next(iter(line(store.lives, kept)), 0)
-    found = rules.compare(_history(store, kept, newest), _says(target))
-    if found.foreign and not own:
-        return Refused("foreign commits")
-    if found.gap is not None and not accept:
-        return Refused(f"the target lacks {found.gap}")
-    if rules.commits_singly and not accept and any(_lost(target, cut) for one in found.due for cut in one.cuts):
-        return Refused("staged rows are neither waiting nor committed")
+    history = _history(store, kept, newest)
+    found = rules.compare(history, _says(target))
+    obstacles = {Obstacle.FOREIGN} if found.foreign else set()
+    obstacles |= {Obstacle.MISSING} if found.gap is not None else set()
+    due = found.due
+    if rules.commits_singly and any(_lost(target, cut) for one in due for cut in one.cuts):
+        obstacles.add(Obstacle.LOST)
+        there = (replace(one, cuts=tuple(cut for cut in one.cuts if not _lost(target, cut))) for one in due)
+        due = tuple(one for one in there if one.cuts)
     id = f"{world.attempts + 1:032x}"
+    driver = Driver(id, kept.get(newest), rules.committer(Permissions(own, accept)))
+    driver = driver.told(TargetAsked(newest, due, frozenset(obstacles)))
+    if driver.is_refused:
+        return Refused(f"{min(obstacles)}: {found.gap or found.foreign}")
+    if meanwhile is not None:
+        world = _wake(world, meanwhile, rules)
+        target = world.target
+    driver = driver.told(AttemptBegun())
+    taken = replace(_without_old_markers(target, min(kept, default=0), rules), owner=id)
+    taken = replace(taken, left=target.left | {*found.foreign})
+    late = [epoch for epoch in _says(taken).shown if not is_on(history.line, epoch)]
+    own_markers = [epoch for epoch in taken.markers if is_on(history.line, epoch)]
+    commit = max(own_markers, key=lambda epoch: epoch.number, default=None)
+    driver = driver.told(TargetTaken(bool(late), commit))
+    if driver.is_refused:
+        return Refused(f"{Obstacle.FOREIGN}: {late}")
+    if Take() in driver.todo:
+        taken = replace(taken, left=taken.left | {*late})
+        driver = driver.told(TargetTaken(False, commit))
     first = store.highest + 2  # behind a fence
     lives = (*store.lives, Life(first, newest, id))
     position = kept[newest].position if newest else 0
-    own_markers = [epoch for epoch in target.markers if is_on(stretches(store.lives, newest), epoch)] if newest else []
-    noted = max(own_markers, key=lambda epoch: epoch.number, default=None)
-    taken = _without_old_markers(target, min(kept, default=0), rules)
-    taken = replace(taken, owner=id, left=target.left | {*found.foreign})
-    due = found.due
-    if rules.commits_singly:  # what is lost has been accepted
-        there = (replace(one, cuts=tuple(cut for cut in one.cuts if not _lost(target, cut))) for one in due)
-        due = tuple(one for one in there if one.cuts)
-    missing = set(range(1, position + 1)) - {*target.rows} - {cut.row for one in due for cut in one.cuts}
+    missing = set(range(1, position + 1)) - {*taken.rows} - {cut.row for one in due for cut in one.cuts}
     may_repeat = world.may_repeat
-    if found.foreign:
+    if own and (found.foreign or late):
         may_repeat = position if may_repeat is None else min(position, may_repeat)
     return replace(
         world, store=Store(lives, store.manifests, store.highest + 1), target=taken, attempts=world.attempts + 1,
-        driver=Driver(id, kept.get(newest), due, noted), may_repeat=may_repeat,
-        may_miss=world.may_miss | (missing if accept else frozenset()),
+        driver=driver, may_repeat=may_repeat, may_miss=world.may_miss | (missing if accept else frozenset()),
     )  # fmt: skip
 
 
@@ -349,8 +403,7 @@ def _complete(world: World, driver: Driver, what: str, rules: Rules) -> World:
     files = tuple(SinkFile(TARGET, part_name(0, cut.made_for.number), 1, 1, "") for cut in cuts)
     records = committed_after(last, {}, parent, [cast(PartFacts, _Part("out", files))])
     manifest = Manifest(epoch, parent, cuts, cuts[-1].row if cuts else position, records[0] if records else None)
-    due = manifest.behind(parent)
-    after = replace(driver, newest=manifest, queue=driver.queue + ((due,) if due is not None else ()))
+    after = replace(driver, newest=manifest).told(ManifestWritten(epoch.number, manifest if cuts else None))
     target = world.target
     if rules.commits_singly:
         target = replace(target, waiting=target.waiting | {*fresh})
@@ -366,18 +419,18 @@ class _Part(NamedTuple):
 
 
 def _deliver(world: World, driver: Driver, rules: Rules) -> World:
-    after = _applied(world.target, driver, rules)
-    if after is None:
+    """Publish the oldest delivery; the driver ends if that fails."""
+    target = _applied(world.target, driver, rules)
+    if target is None or driver.delivery is None:
         return replace(world, driver=None)
-    target, noted = after
-    return replace(world, target=target, driver=replace(driver, queue=driver.queue[1:], noted=noted))
+    return replace(world, target=target, driver=driver.told(RowsPublished(driver.delivery.epoch)))
 
 
 def _wake(world: World, driver: Driver, rules: Rules) -> World:
     """A driver that has been replaced goes on where it stood: with a delivery, or with the next epoch."""
-    if driver.queue:
+    if driver.delivery is not None:
         after = _applied(world.target, driver, rules)
-        return replace(world, stopped=None, target=world.target if after is None else after[0])
+        return replace(world, stopped=None, target=world.target if after is None else after)
     own = world.driver
     woken = _complete(replace(world, driver=driver), driver, "rows", rules)
     if woken.driver is None:
@@ -385,33 +438,29 @@ def _wake(world: World, driver: Driver, rules: Rules) -> World:
     return replace(_deliver(woken, woken.driver, rules), stopped=None, driver=own)
 
 
-def _applied(
-    target: Target, driver: Driver, rules: Rules, most: int | None = None
-) -> tuple[Target, EpochId] | None:
+def _applied(target: Target, driver: Driver, rules: Rules, most: int | None = None) -> Target | None:
     """Write the oldest delivery of a driver; None if the driver has to end.
 
     most: how many rows, if they are committed singly; None for all.
     """
-    delivery = driver.queue[0]
-    if rules.checks_owner and target.owner != driver.id:
+    delivery = driver.delivery
+    if delivery is None or (rules.checks_owner and target.owner != driver.id):
         return None
-    if rules.checks_noted and driver.noted is not None and not _has(target, driver.noted):
-        return None
+    for action in driver.todo:
+        if isinstance(action, VerifyCommit) and not _has(target, action.commit):
+            return None
     if rules.checks_marker and delivery.epoch in target.markers:
-        return target, delivery.epoch
+        return target
     if not rules.commits_singly:
         rows = (*target.rows, *(cut.row for cut in delivery.cuts))
-        return replace(target, rows=tuple(sorted(rows)), markers=target.markers | {delivery.epoch}), delivery.epoch
+        return replace(target, rows=tuple(sorted(rows)), markers=target.markers | {delivery.epoch})
     if any(_lost(target, cut) for cut in delivery.cuts):
         return None
     cuts = [cut for cut in delivery.cuts if cut in target.waiting][:most]
     rows, waiting = (*target.rows, *(cut.row for cut in cuts)), target.waiting - {*cuts}
     is_whole = waiting.isdisjoint(delivery.cuts)
     markers = target.markers | {delivery.epoch} if is_whole else target.markers
-    after = replace(
-        target, rows=tuple(sorted(rows)), markers=markers, parts=target.parts | {*cuts}, waiting=waiting
-    )
-    return after, delivery.epoch
+    return replace(target, rows=tuple(sorted(rows)), markers=markers, parts=target.parts | {*cuts}, waiting=waiting)
 
 
 def _prune(world: World, rules: Rules) -> World:

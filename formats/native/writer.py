@@ -39,25 +39,35 @@ def create(storage: Storage, job: str) -> None:
 
 
 def check_store_of(storage: Storage, job: str) -> bool:
-    """Whether the directory is empty, to be made a store; False if it is the store of `job` already, else OtherJob."""
-    try:
-        facts = unseal(storage.read(layout.STORE), StoreFacts, f"{storage.root}/{layout.STORE}")
-    except NotFound:
+    """Tell whether the directory is empty, to be made a store; False if it is the store of `job` already.
+
+    Raises OtherJob.
+    """
+    facts, strangers = _store_facts(storage), list[str]()
+    if facts is None:
         strangers = [entry.name for entry in storage.list("") if entry.name != layout.LOCK]
-        if strangers:
-            raise OtherJob(
-                f"is neither empty nor a store (it holds {strangers[0]!r})",
-                path=storage.root,
-                hint="give --store a new or empty directory",
-            ) from None
-        return True
-    if facts.job != job:
+        if layout.STORE in strangers:  # another process has made it one since
+            facts = _store_facts(storage)
+    if facts is not None and facts.job != job:
         raise OtherJob(
             f"is the store of job {facts.job!r}, not of {job!r}",
             path=storage.root,
             hint="give --store another directory",
         )
-    return False
+    if facts is None and strangers:
+        raise OtherJob(
+            f"is neither empty nor a store (it holds {strangers[0]!r})",
+            path=storage.root,
+            hint="give --store a new or empty directory",
+        )
+    return facts is None
+
+
+def _store_facts(storage: Storage) -> StoreFacts | None:
+    try:
+        return unseal(storage.read(layout.STORE), StoreFacts, f"{storage.root}/{layout.STORE}")
+    except NotFound:
+        return None
 
 
 def put_store(storage: Storage, job: str) -> None:

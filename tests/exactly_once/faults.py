@@ -58,10 +58,10 @@ def _numbers_are_identities() -> None:
 @_fault("backup", {"run", "copy"}, "was to be refused")
 def _claims_mean_nothing() -> None:
     """A backup that was put back, and any other store, goes on with a sink that another one has written since."""
-    from abscli.engine.sinks.files import Files
+    from abscli.engine.sinks.file_publisher import FilePublisher
 
-    Files._may_take_ownership = lambda self, op, folder, claim: None  # type: ignore[method-assign]
-    Files._may_adopt = lambda self, op, folder: None  # type: ignore[method-assign]
+    FilePublisher._of_another_store = lambda self, claim: None  # type: ignore[method-assign,assignment,return-value]
+    FilePublisher._not_ours = lambda self, facts: None  # type: ignore[method-assign,assignment,return-value]
 
 
 @_fault("two stores", {"contend", "run"}, "two jobs write one sink|ended otherwise")
@@ -110,16 +110,16 @@ def _shown_by_the_next_epoch() -> None:
 @_fault("back and forth", {"run", "run_from"}, "refused without a reason")
 def _going_back_deletes_what_waits() -> None:
     """What a complete epoch of another branch has staged, and not shown yet, is deleted by a job that goes back."""
-    from abscli.engine.sinks import files
+    from abscli.engine.sinks import file_publisher
 
-    plain = files.bring_in
+    plain = file_publisher.bring_in
 
     def bring_in(sink: Any, folder: Any, moves: Any, attempts: set[str]) -> None:
         plain(sink, folder, moves, attempts)
         for part in folder.staged():
             os.unlink(os.path.join(folder.path, part.staged))
 
-    files.bring_in = bring_in
+    file_publisher.bring_in = bring_in
 
 
 @_fault("lost lock", {"lose_locks", "run"}, "may not end so|shown and not|shown twice")
@@ -135,9 +135,8 @@ def _nobody_is_fenced() -> None:
 @_fault("missing part", {"hide_part", "run"}, "nothing was said")
 def _parts_are_not_missed() -> None:
     """A job goes on though a part of its output is gone."""
-    from abscli.engine.sinks import files, outputs
+    from abscli.engine.sinks import outputs
 
-    files.parts_missing = None  # type: ignore[assignment]
     plain = outputs.Outputs.__init__
 
     def init(self: Any, *arguments: Any, **options: Any) -> None:
@@ -163,6 +162,6 @@ def _given_up_is_lost() -> None:
 @_fault("stray", {"run", "lose_workers"}, "shown and not|comes after a count")
 def _strays_stay() -> None:
     """What a lost worker had staged for an epoch that was given up waits on, also where no manifest names it."""
-    from abscli.engine.sinks.files import Files
+    from abscli.engine.sinks.file_publisher import FilePublisher
 
-    Files._clear_strays = lambda self, epoch: None  # type: ignore[method-assign]
+    FilePublisher.discard = lambda self, goes: None  # type: ignore[method-assign]

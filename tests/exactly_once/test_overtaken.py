@@ -14,7 +14,7 @@ import pytest
 from abscli.engine import attempt
 from abscli.engine.errors import EngineStopped
 from abscli.engine.journal import Journal
-from abscli.engine.sinks.files import Files
+from abscli.engine.sinks.file_publisher import FilePublisher
 from formats.errors import StoreInUse
 from formats.native import layout
 from formats.native.sink import CLAIMS
@@ -54,22 +54,20 @@ def test_an_attempt_that_is_overtaken_while_it_claims_a_sink_moves_nothing_in_it
 ) -> None:
     """It was stopped right before it claims the sink, or right after, and has lost its locks when it goes on."""
     lines.run(epochs=3)
-    name = "take" if step == "before" else "_claim"
-    plain = getattr(Files, name)
+    name = "take" if step == "before" else "_put_claim"
+    plain = getattr(FilePublisher, name)
     parts: list[dict[Path, int]] = []
 
-    def late(*arguments: object) -> None:
-        monkeypatch.setattr(Files, name, plain)
-        if step == "after":
-            plain(*arguments)
+    def late(*arguments: object) -> object:
+        monkeypatch.setattr(FilePublisher, name, plain)
+        result = plain(*arguments) if step == "after" else None
         for lock in (lines.folder / "a" / layout.LOCK, lines.folder / "out" / CLAIMS / "lock"):
             lock.unlink()
         lines.resume(epochs=2)
         parts.append({path: path.stat().st_ino for path in (lines.folder / "out").rglob("part-*")})
-        if step == "before":
-            plain(*arguments)
+        return plain(*arguments) if step == "before" else result
 
-    monkeypatch.setattr(Files, name, late)
+    monkeypatch.setattr(FilePublisher, name, late)
     with pytest.raises(EngineStopped, match="taken over"):
         lines.resume()
     assert {path: path.stat().st_ino for path in (lines.folder / "out").rglob("part-*")} == parts[0]

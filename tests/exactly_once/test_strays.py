@@ -14,7 +14,7 @@ from abscli.engine.coordinator import Progress
 from abscli.engine.errors import EngineStopped
 from abscli.engine.job import run_job
 from abscli.engine.losses.decisions import Scope
-from abscli.engine.sinks.files import Files
+from abscli.engine.sinks.file_publisher import FilePublisher
 from abscli.engine.sinks.folder_sinks import FolderSink
 from abscli.engine.telemetry.news import News
 from abscli.stores.native.plan import newest_whole
@@ -34,17 +34,17 @@ def with_a_stray(folder: Path, scope: Scope, monkeypatch: pytest.MonkeyPatch, *,
     is_cut_off: the process ends when the next manifest is written, before it can put the part away.
     """
     released, strays = threading.Event(), list[str]()
-    stage_plainly, clear_plainly = FolderSink._stage, Files._clear_strays
+    stage_plainly, discard_plainly = FolderSink._stage, FilePublisher.discard
 
     def stage(sink: FolderSink, file: Any, pending: Any) -> None:
         if sink._index and pending.epoch > 1:
             assert released.wait(PATIENCE)
         stage_plainly(sink, file, pending)
 
-    def clear(files: Files, epoch: int) -> None:
+    def discard(publisher: FilePublisher, goes: Any) -> None:
         if is_cut_off and released.is_set():
             raise EngineStopped("cut off", hint=None)
-        clear_plainly(files, epoch)
+        discard_plainly(publisher, goes)
 
     def is_staged(progress: Progress) -> bool:
         staged = [part for part in SinkFolder(str(folder / "out")).staged() if part.epoch.number > 1]
@@ -60,7 +60,7 @@ def with_a_stray(folder: Path, scope: Scope, monkeypatch: pytest.MonkeyPatch, *,
     options = inline(folder, interval=0.05, keep=1, recovery=scope, workers=2)
     with monkeypatch.context() as patch, pytest.raises(EngineStopped) if is_cut_off else contextlib.nullcontext():
         patch.setattr(FolderSink, "_stage", stage)
-        patch.setattr(Files, "_clear_strays", clear)
+        patch.setattr(FilePublisher, "discard", discard)
         run_job(pipelines(), str(folder / "store"), options, kills.progress, kills.meet, on_news=hear)
     open_gate(folder)
     assert len(kills.begun) == 1

@@ -42,7 +42,7 @@ from formats.native.facts import (
 from formats.native.hashing import key_groups
 from formats.native.remove import remove_epoch
 from formats.native.store import NativeStore
-from formats.native.writer import create, put_aborted, put_fence, put_file
+from formats.native.writer import check_store_of, create, put_aborted, put_fence, put_file
 from formats.reference import BadReference, Reference, parse_reference
 from formats.storage import LocalStorage, MemoryStorage, walk
 from formats.timestamps import seconds_between
@@ -499,3 +499,20 @@ def test_reading_a_store_of_garbage_raises_nothing_but_format_errors(data: st.Da
             list(store.log(epoch.epoch, ChannelId.parse("seen/0->seen/0")))
     except FormatError:
         pass
+
+
+def test_a_store_that_another_process_creates_between_two_looks_is_a_store() -> None:
+    class Created(MemoryStorage):
+        """A store whose file appears right after it was looked for."""
+
+        def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+            if not self.files:
+                create(other, "job")
+                self.files = other.files
+                raise NotFound("no such file", path=path)
+            return super().read(path, offset, length)
+
+    other = MemoryStorage()
+    assert not check_store_of(Created(), "job")
+    with pytest.raises(OtherJob, match="is the store of job 'job'"):
+        check_store_of(Created(), "another job")

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import pytest
 
+from abscli.protocol import committer as c
 from abscli.protocol import events as e
+from abscli.protocol.committer import Committer
 from abscli.protocol.coordinator import Coordinator
 from abscli.protocol.policy import Policy
 from abscli.protocol.task import Task
-from formats.ids import ChannelId, TaskId
+from formats.ids import ChannelId, EpochId, TaskId
 from formats.watermark import END, IDLE
 
 ANY = ChannelId(TaskId("s", 0), TaskId("a", 0))
@@ -90,8 +92,51 @@ def coordinator_event(words: list[str]) -> e.CoordinatorEvent:
     raise ValueError(words)
 
 
-def make(words: list[str]) -> Task | Coordinator:
+class Rows(NamedTuple):
+    """What a manifest names for a target. cut_for: the epochs that the rows were cut for."""
+
+    epoch: int
+    cut_for: tuple[int, ...]
+
+    def behind(self, epoch: int) -> Rows | None:
+        left = tuple(cut for cut in self.cut_for if cut > epoch)
+        return Rows(self.epoch, left) if left else None
+
+    def __str__(self) -> str:
+        return f"{self.epoch}:{','.join(map(str, self.cut_for))}"
+
+
+def rows(words: list[str]) -> list[Rows]:
+    """Of manifests: `5:4,5` is that of epoch 5, with rows that were cut for 4 and 5."""
+    named = (word.partition(":") for word in words)
+    return [Rows(int(epoch), tuple(map(int, cuts.split(",")))) for epoch, _, cuts in named]
+
+
+def committer_event(words: list[str]) -> c.Event[Rows]:
+    match words:
+        case ["asked", epoch, *more]:
+            due = rows([word for word in more if ":" in word])
+            obstacles = frozenset(c.Obstacle(word) for word in more if ":" not in word)
+            return c.TargetAsked(int(epoch), tuple(due), obstacles)
+        case ["begun"]:
+            return c.AttemptBegun()
+        case ["taken", *more]:
+            return c.TargetTaken("foreign" in more, *commits([word for word in more if word != "foreign"]))
+        case ["manifest", epoch, *named]:
+            return c.ManifestWritten(int(epoch), *rows(named) or [None])
+        case ["published", *more]:
+            return c.RowsPublished(*commits(more))
+    raise ValueError(words)
+
+
+def commits(words: list[str]) -> list[EpochId | None]:
+    return [EpochId("a", int(word)) for word in words] or [None]
+
+
+def make(words: list[str]) -> Task | Coordinator | Committer[Rows]:
     kind, *rest = words
+    if kind == "committer":
+        return Committer(c.Permissions("take-ownership" in rest, "accept-missing" in rest))
     options = dict(item.split("=") for item in rest)
 
     def ids(kind: type[Id], key: str) -> list[Id]:
@@ -127,12 +172,15 @@ def said(action: object) -> str:
         fields.pop("skip", None)
     if "watermark" in fields and (watermark := fields.pop("watermark")) is not None:
         fields["watermark"] = {END: "end", IDLE: "idle"}.get(watermark, watermark)
-    shown = (",".join(sorted(map(str, f))) if isinstance(f, frozenset) else str(f) for f in fields.values())
+    shown = (
+        ",".join(sorted(map(str, f))) if isinstance(f, frozenset) else str(f.number if isinstance(f, EpochId) else f)
+        for f in fields.values()
+    )
     return " ".join([type(action).__name__, *shown])
 
 
 def play(text: str) -> str:
-    machine: Task | Coordinator | None = None
+    machine: Task | Coordinator | Committer[Rows] | None = None
     lines = []
     for line in text.splitlines():
         if line.startswith("    "):
@@ -141,7 +189,7 @@ def play(text: str) -> str:
         words = shlex.split(line, comments=True)
         if not words:
             continue
-        if words[0] in ("task", "coordinator"):
+        if words[0] in ("task", "coordinator", "committer"):
             machine = make(words)
             continue
         if words == ["next"]:
@@ -151,6 +199,9 @@ def play(text: str) -> str:
         try:
             if isinstance(machine, Task):
                 actions: list[object] = list(machine.on(task_event(words, machine)))
+            elif isinstance(machine, Committer):
+                machine, answered = machine.on(committer_event(words))
+                actions = list(answered)
             else:
                 assert isinstance(machine, Coordinator)
                 actions = list(machine.on(coordinator_event(words)))

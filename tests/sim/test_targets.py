@@ -7,6 +7,15 @@ from dataclasses import replace
 import pytest
 
 from abscli.planner.target import Comparison, HistoryFacts, TargetFacts, compare
+from abscli.protocol.committer import (
+    Action,
+    Committer,
+    Event,
+    ManifestWritten,
+    TargetAsked,
+    TargetTaken,
+    VerifyCommit,
+)
 from abscli.sim.targets import Limits, Manifest, Rules, search
 
 
@@ -18,6 +27,7 @@ def test_each_row_is_in_the_target_once_or_the_job_is_refused(steps: int, singly
     assert found.worlds > 10_000
 
 
+Answer = tuple[Committer[Manifest], tuple[Action[Manifest], ...]]
 Compare = Comparison[Manifest]
 History = HistoryFacts[Manifest]
 
@@ -49,6 +59,37 @@ def without_t3(history: History, target: TargetFacts) -> Compare:
     return compare(history, replace(target, unfinished=frozenset()))
 
 
+class WithoutD2(Committer[Manifest]):
+    """Whatever was committed between the question and the take is let pass."""
+
+    def on(self, event: Event[Manifest]) -> Answer:
+        return super().on(replace(event, foreign=False) if isinstance(event, TargetTaken) else event)
+
+
+class WithoutD3(Committer[Manifest]):
+    """The job starts before what is due is published, and forgets it."""
+
+    def on(self, event: Event[Manifest]) -> Answer:
+        return super().on(replace(event, due=()) if isinstance(event, TargetAsked) else event)
+
+
+class WithoutD4(Committer[Manifest]):
+    """All that a manifest names is published."""
+
+    def on(self, event: Event[Manifest]) -> Answer:
+        if isinstance(event, ManifestWritten):
+            return super(WithoutD4, replace(self, epoch=0)).on(event)
+        return super().on(event)
+
+
+class WithoutD5(Committer[Manifest]):
+    """Nobody looks whether the target still has what it had."""
+
+    def on(self, event: Event[Manifest]) -> Answer:
+        committer, actions = super().on(event)
+        return committer, tuple(action for action in actions if not isinstance(action, VerifyCommit))
+
+
 SINGLY = Rules(commits_singly=True)
 """Each part is committed alone, as by prepared transactions."""
 
@@ -60,18 +101,21 @@ SINGLY = Rules(commits_singly=True)
         (Rules(compare=without_t2), "is in the target twice"),
         (Rules(compare=without_t2, checks_marker=False), "is in the target twice"),
         (replace(SINGLY, compare=without_t3), "is missing"),
-        (Rules(compare=without_t4), "is in the target twice"),
+        (Rules(compare=without_t4, committer=WithoutD2), "is in the target twice"),
         (Rules(compare=without_t5), "is missing"),
         (Rules(checks_owner=False, fences=False), "is in the target twice"),
         (Rules(fences=False), "is in the target twice"),
-        (Rules(checks_noted=False), "is missing"),
-        (replace(SINGLY, checks_noted=False), "is missing"),
+        (Rules(committer=WithoutD2), "is in the target twice"),
+        (Rules(committer=WithoutD3), "is missing"),
+        (Rules(committer=WithoutD4), "is in the target twice"),
+        (Rules(committer=WithoutD5), "is missing"),
+        (replace(SINGLY, committer=WithoutD5), "is missing"),
         (Rules(keeps_records=False), "is missing"),
         (Rules(keeps_newest_markers=False), "refused without a reason"),
     ],
     ids=[
-        "T1", "T2", "T2 and markers", "T3", "T4", "T5", "owner and fences", "fences", "noted", "noted, parts",
-        "records", "newest markers",
+        "T1", "T2", "T2 and markers", "T3", "T4", "T5", "owner and fences", "fences", "D2", "D3", "D4", "D5",
+        "D5, parts", "records", "newest markers",
     ],
 )  # fmt: skip
 def test_a_planted_fault_is_found(rules: Rules, message: str) -> None:

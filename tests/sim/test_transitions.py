@@ -6,16 +6,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from abscli.protocol import events as e
 from abscli.protocol import transitions
+from abscli.protocol.committer import Action, Committer, Event
 from abscli.protocol.coordinator import Coordinator
 from abscli.protocol.policy import Policy
 from abscli.protocol.task import Task
-from abscli.protocol.transitions import EPOCH, LIFE, PART, Transition, Whose
+from abscli.protocol.transitions import EPOCH, LIFE, PART, SINK, Transition, Whose
 from abscli.sim import task as sim_task
 from abscli.sim import world as sim_world
 from abscli.sim.campaign import Failures, mixture
@@ -113,6 +114,13 @@ def watch(seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
                 seen["life"].add(Change(phase, type(event), Whose.NONE, self.phase, others))
             return actions
 
+    class WatchedCommitter(Committer[Any]):
+        def on(self, event: Event[Any]) -> tuple[Committer[Any], tuple[Action[Any], ...]]:
+            after, actions = super().on(event)
+            seen["sink"].add(Change(self.stage, type(event), Whose.NONE, after.stage, kinds(actions)))
+            return after, actions
+
+    monkeypatch.setattr(test_golden, "Committer", WatchedCommitter)
     for place in (sim_task, test_golden):
         monkeypatch.setattr(place, "Task", WatchedTask)
     for place in (sim_world, test_golden):
@@ -121,7 +129,7 @@ def watch(seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def seen() -> Iterator[Seen]:
-    changes: Seen = {"part": set(), "epoch": set(), "life": set()}
+    changes: Seen = {"part": set(), "epoch": set(), "life": set(), "sink": set()}
     with pytest.MonkeyPatch.context() as monkeypatch:
         watch(changes, monkeypatch)
         for name, policy, limits in SCOPES:
@@ -135,7 +143,7 @@ def seen() -> Iterator[Seen]:
         yield changes
 
 
-TABLES = {"part": PART, "epoch": EPOCH, "life": LIFE}
+TABLES = {"part": PART, "epoch": EPOCH, "life": LIFE, "sink": SINK}
 
 
 def is_row(row: Transition, change: Change) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from abscli.engine.attempt import first_epoch, record
-from abscli.engine.sinks.outputs import Outputs, SinksExamined
+from abscli.engine.sinks.outputs import NO_SINKS, Outputs
 from abscli.engine.state.rerouting import Log, Rerouting
 from abscli.graph.backedges import back_edges
 from abscli.planner.repeats import may_repeat
@@ -87,7 +87,7 @@ def publish(
         undecided = store.undecided_from()
         verify()
         check(store, rescale.epoch, rescale.topology)
-        examined = sinks.outputs.examine(store, rescale.epoch, sinks.origins) if sinks else SinksExamined()
+        examined = sinks.outputs.examine(store, rescale.epoch, sinks.origins) if sinks else NO_SINKS
         attempt = _attempt(storage, store, rescale)
         record(storage, attempt, undecided)
         if sinks:

@@ -18,8 +18,9 @@ Rules:
 2. The manifest names the parts. It also records, per target, the newest epoch whose rows the target must have, and
    how many rows that makes in total (`formats.native.committed`). Pruning, rescaling, copying and rebuilding keep
    this record.
-3. After the manifest, and before the next one, the driver publishes the parts it names (`outputs.Outputs.reveal`).
-   This can be repeated without harm.
+3. After the manifest, and before the next one, the driver publishes the parts it names. This can be repeated without
+   harm. When it asks, takes, publishes and discards is decided by `abscli.protocol.committer` (rules D1 to D6), for
+   every kind of target; how, by its `Publisher`.
 4. A target accepts rows from the attempt that owns it. An attempt that has lost its target or its store publishes
    nothing and ends with `Overtaken`.
 5. Before a job resumes, and for `validate --job`, the target is compared with the manifests: by the rules T1 to T7 of
@@ -35,12 +36,20 @@ expired snapshots, archived part files. Only stdout has no marker: there, rows c
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
 
-from formats.native.facts import SinkFile
+from abscli.engine.errors import EngineStopped
+from abscli.engine.sinks.promises import Promises
+from abscli.engine.sinks.staged.contract import Delivery, StagedPartName
+from abscli.protocol.committer import Obstacle
+from formats.ids import EpochId
+from formats.native.facts import AttemptFacts, PartFacts, SinkFile
+from formats.native.store import NativeStore
 
 
 class Sink(Protocol):
@@ -67,3 +76,112 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Let go of all that no epoch has staged yet: its rows belong to none."""
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The history that an attempt resumes from.
+
+    store: None if it does not exist yet.
+    parent: its newest epoch; 0 for the start.
+    before: by sink, its id in that epoch, if it was there.
+    """
+
+    store: NativeStore | None
+    promises: Promises
+    parent: int
+    before: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What a target lacks, and what stands against taking it.
+
+    due: what is published when the attempt begins, oldest first.
+    obstacles: by kind, the error with which the job is refused.
+    foreign: its commits outside of the history that cannot be taken back.
+    keys: of all parts that were looked for; see `elsewhere.key_of`.
+    """
+
+    due: tuple[Delivery, ...]
+    obstacles: Mapping[Obstacle, Exception]
+    foreign: tuple[EpochId, ...]
+    keys: frozenset[object]
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """An attempt that takes targets. older: the attempts of the store before it."""
+
+    store: NativeStore
+    attempt: AttemptFacts
+    older: Sequence[AttemptFacts]
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A target as the attempt that has taken it finds it; see `abscli.protocol.committer.TargetTaken`.
+
+    refusal: the error for commits outside of the history that came since it was compared; None if there are none.
+    """
+
+    refusal: Exception | None
+    newest: EpochId | None
+
+
+class Publisher(Protocol):
+    """The driver's access to the target of one sink. It asks and changes; when, the committer decides.
+
+    There is one for part files, which wait next to the place where they become visible, and one for all other targets,
+    whose rows wait in the store or in prepared transactions.
+    """
+
+    @property
+    def operator(self) -> str:
+        """Return the id of the sink."""
+
+    @property
+    def title(self) -> str:
+        """Return what messages call the target."""
+
+    @property
+    def place(self) -> str | None:
+        """Return the directory or the place in a bucket that the sink writes; None if the target is none."""
+
+    def hold(self) -> AbstractContextManager[None]:
+        """Lock the target against other jobs. Raises StoreInUse, naming the holder."""
+
+    def compare(self, history: History) -> Compared:
+        """Compare the target with a history; nothing is changed.
+
+        Raises UsageError if it cannot take rows, EngineStopped if it cannot be asked.
+        """
+
+    def take(self, ownership: Ownership) -> Taken:
+        """Make the target the attempt's: nothing that an older attempt does changes it any more.
+
+        Raises Overtaken if another attempt was first.
+        """
+
+    def delivery(self, parts: Sequence[PartFacts]) -> Delivery | None:
+        """Return what one manifest names of the sink; None if that is nothing."""
+
+    def publish(self, delivery: Delivery, *, is_resumed: bool) -> EpochId | None:
+        """Make rows visible, and return the commit that says so; None if the target keeps no commit markers.
+
+        is_resumed: an attempt begins with this, and the user may have accepted that parts are missing.
+        Raises Overtaken, EngineStopped, JobFailed, Damaged.
+        """
+
+    def verify(self, commit: EpochId) -> None:
+        """Raise EngineStopped unless the target has a commit, or a later one of its attempt."""
+
+    def discard(self, goes: Callable[[StagedPartName], bool]) -> None:
+        """Remove rows that wait in the target itself. goes: tells it of each part that waits there."""
+
+    def changed_meanwhile(self, newest: EpochId | None) -> EngineStopped | None:
+        """Return the error for a target that was taken over or became an older copy of itself, if that can be told
+        without asking a server; None otherwise.
+
+        newest: the newest commit that it must have.
+        """

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from abscli.planner.settlement import Settlement, SinkFacts, Wanted, settle, with_makers
-from abscli.planner.target import Gap
 from formats.ids import EpochId
 from formats.native.facts import SinkFile
 from formats.native.sink import PartId, SinkClaim, SinkFolder, Stretch
@@ -21,7 +20,6 @@ class Examined:
     showing: the line that what is visible was made on.
     wanted: what it should show.
     taken_over: the store that showed something last, None where it was this one.
-    gap: rows of the history that it lacks and that no kept manifest names; None if there are none.
     committed: the newest epoch of the history whose rows have to be visible; None if none has.
     """
 
@@ -31,7 +29,6 @@ class Examined:
     showing: tuple[Stretch, ...]
     wanted: Wanted
     taken_over: str | None
-    gap: Gap | None
     committed: EpochId | None
 
     def facts(self) -> SinkFacts:

@@ -1,24 +1,41 @@
-"""The sinks of a job, as the driver has them: who may write them, and what is published when.
-
-Part files are staged next to the place where they become visible (`files`). To all other targets the driver delivers
-rows (`delivered.deliveries`). All sinks are examined before any of them is changed.
-"""
+"""The sinks of a job, as the driver has them: for each a `Committer`, which decides, and a `Publisher`, which acts."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from abscli.engine.errors import EngineStopped, UsageError
-from abscli.engine.sinks.delivered.deliveries import Deliveries, DeliveryExamined
-from abscli.engine.sinks.delivered.targets import folder_of_target
-from abscli.engine.sinks.elsewhere import key_of, refused, waiting_elsewhere
+from abscli.engine.sinks.contract import Compared, History, Ownership, Publisher
+from abscli.engine.sinks.delivered.publisher import TargetPublisher
+from abscli.engine.sinks.elsewhere import refused, waiting_elsewhere
 from abscli.engine.sinks.examined import Examined
-from abscli.engine.sinks.files import Files
-from abscli.engine.sinks.permissions import Permissions
+from abscli.engine.sinks.file_publisher import FilePublisher
+from abscli.engine.sinks.places import folder_of
 from abscli.engine.sinks.promises import NO_PROMISES, read_promises
+from abscli.engine.sinks.staged.contract import Delivery, StagedPartName
 from abscli.engine.telemetry.news import StaysWritten
+from abscli.protocol.committer import (
+    AttemptBegun,
+    Committer,
+    CommitterStage,
+    DiscardAbandoned,
+    DiscardUnnamed,
+    Event,
+    ManifestWritten,
+    Obstacle,
+    Permissions,
+    Publish,
+    Refuse,
+    RowsPublished,
+    Take,
+    TargetAsked,
+    TargetTaken,
+    VerifyCommit,
+)
 from formats.ids import EpochId
 from formats.job.model import Operator, Topology, as_sink
 from formats.job.promises import is_delivered
@@ -30,27 +47,111 @@ from formats.storage import real_place
 
 @dataclass(frozen=True, slots=True)
 class SinksExamined:
-    """The sinks of a job as an attempt found them."""
+    """The sinks of a job as an attempt found them.
 
-    files: Sequence[Examined] = ()
-    deliveries: Sequence[DeliveryExamined] = ()
+    compared: by sink.
+    files: those that write part files.
+    kept: the transactions that any manifest of the store names.
+    """
+
+    compared: Mapping[str, Compared]
+    files: Sequence[Examined]
+    kept: frozenset[str]
+    _titles: Mapping[str, str]
 
     def stays_written(self) -> Iterator[StaysWritten]:
         """Return what targets have that does not belong to the history and cannot be removed."""
-        for one in self.deliveries:
-            if one.found.foreign:
-                epochs = tuple(sorted({epoch.number for epoch in one.found.foreign}))
-                yield StaysWritten(one.target.operator, one.target.title, epochs)
+        for operator, one in self.compared.items():
+            if one.foreign:
+                epochs = tuple(sorted({epoch.number for epoch in one.foreign}))
+                yield StaysWritten(operator, self._titles[operator], epochs)
 
-    def covered(self, before: Mapping[str, str]) -> set[object]:
-        """Return the keys of the parts that have been looked for. before: by sink, its id in the epoch of the parts."""
-        covered: set[object] = {
-            key_of(before.get(sink.operator, sink.operator), id, file)
-            for sink in self.files
-            for id, file in sink.wanted.due.items()
-        }
-        covered.update(place for one in self.deliveries for place in one.named)
-        return covered
+    def covered(self) -> frozenset[object]:
+        """Return the keys of the parts that have been looked for."""
+        return frozenset().union(*(one.keys for one in self.compared.values()))
+
+
+NO_SINKS = SinksExamined({}, (), frozenset(), {})
+NO_ERRORS: Mapping[Obstacle, Exception] = {}
+
+
+class Driven:
+    """One sink of an attempt: tells its committer what happens, and carries out the answers."""
+
+    def __init__(self, publisher: Publisher, permissions: Permissions) -> None:
+        self.publisher = publisher
+        self._permissions = permissions
+        self._committer: Committer[Delivery] = Committer(permissions)
+        self._ownership: Ownership | None = None
+        self._kept: Collection[str] = ()
+
+    def compare(self, history: History) -> Compared:
+        """Compare the target with a history. Raises the error of the first obstacle that is not permitted (D1)."""
+        self._committer = Committer(self._permissions)
+        compared = self.publisher.compare(history)
+        asked = TargetAsked(history.parent, compared.due, frozenset(compared.obstacles))
+        self._on(asked, compared.obstacles)
+        return compared
+
+    def take(self, ownership: Ownership, kept: Collection[str]) -> None:
+        """Take the target for an attempt, and publish what is due (D2, D3). kept: see `SinksExamined`."""
+        self._ownership, self._kept = ownership, kept
+        self._on(AttemptBegun())
+
+    def reveal(self, epoch: int, parts: Sequence[PartFacts]) -> None:
+        """Publish what the manifest of an epoch names (D4 to D6). parts: all of this sink's."""
+        self._on(ManifestWritten(epoch, self.publisher.delivery(parts)))
+
+    def changed_meanwhile(self) -> EngineStopped | None:
+        """See `Publisher.changed_meanwhile`."""
+        return self.publisher.changed_meanwhile(self._committer.newest)
+
+    def _on(self, event: Event[Delivery], errors: Mapping[Obstacle, Exception] = NO_ERRORS) -> None:
+        """Tell the committer of an event, and of those that follow from its answers. errors: for refusals."""
+        events = deque([event])
+        while events:
+            self._committer, actions = self._committer.on(events.popleft())
+            for action in actions:
+                match action:
+                    case Refuse(obstacle):
+                        raise errors[obstacle]
+                    case Take():
+                        assert self._ownership is not None
+                        taken = self.publisher.take(self._ownership)
+                        errors = {} if taken.refusal is None else {Obstacle.FOREIGN: taken.refusal}
+                        events.append(TargetTaken(taken.refusal is not None, taken.newest))
+                    case VerifyCommit(commit):
+                        self.publisher.verify(commit)
+                    case Publish(delivery):
+                        is_resumed = self._committer.stage is CommitterStage.STARTING
+                        events.append(RowsPublished(self.publisher.publish(delivery, is_resumed=is_resumed)))
+                    case DiscardAbandoned():
+                        self.publisher.discard(self._abandoned())
+                    case DiscardUnnamed(epoch):
+                        self.publisher.discard(self._unnamed(epoch))
+
+    def _abandoned(self) -> Callable[[StagedPartName], bool]:
+        assert self._ownership is not None
+        older = {life.id for life in self._ownership.older}
+        return partial(
+            _is_abandoned, older=older, first_epoch=self._ownership.attempt.first_epoch, named=self._kept
+        )
+
+    def _unnamed(self, epoch: int) -> Callable[[StagedPartName], bool]:
+        assert self._ownership is not None
+        id = self._ownership.attempt.id
+        return lambda part: part.id.attempt_id == id and part.id.epoch <= epoch
+
+
+def _is_abandoned(part: StagedPartName, *, older: Collection[str], first_epoch: int, named: Collection[str]) -> bool:
+    """Tell whether no manifest can name rows any more that wait in a target.
+
+    older: the ids of the store's older attempts.
+    first_epoch: of the attempt that takes the target. A copy of the store may have gone on further: what it has staged
+    there has higher numbers.
+    named: the rows that manifests of the store name.
+    """
+    return part.id.attempt_id in older and part.id.epoch < first_epoch and part.name not in named
 
 
 class Outputs:
@@ -64,16 +165,19 @@ class Outputs:
         sinks_in: str | None = None,
     ) -> None:  # fmt: skip
         self._sinks: list[Operator] = [sink for op in topology.operators if (sink := as_sink(op)) is not None]
-        in_files = [op for op in self._sinks if sinks_in is not None or not is_delivered(op)]
-        delivered = [op for op in self._sinks if op not in in_files]
         self._permissions = Permissions(take_ownership, accept_missing)
-        self._files = Files(in_files, directory, self._permissions, sinks_in)
-        self._deliveries = Deliveries(delivered, topology.job, directory, self._permissions)
-        self._places = [
-            *self._files.places,
-            *((op.id, place) for op in delivered if (place := folder_of_target(op, directory)) is not None),
-        ]
         self._sinks_in = sinks_in
+        in_files = [op for op in self._sinks if sinks_in is not None or not is_delivered(op)]
+        folders = {op.id: folder_of(op, directory, sinks_in) for op in in_files}
+        self._driven: dict[str, Driven] = {}
+        for op in self._sinks:
+            publisher: Publisher
+            if op.id in folders:
+                others = {folder for id, folder in folders.items() if id != op.id}
+                publisher = FilePublisher(op, directory, folders[op.id], others)
+            else:
+                publisher = TargetPublisher(op, topology.job, directory)
+            self._driven[op.id] = Driven(publisher, self._permissions)
 
     def check_apart(self, store: str) -> None:
         """Raise UsageError for a sink inside the store, where `gc` would remove its output.
@@ -81,8 +185,9 @@ class Outputs:
         store: path or URI.
         """
         root = real_place(store)
-        for operator, place in self._places:
-            if f"{real_place(place)}/".startswith(f"{root}/"):
+        for operator, one in self._driven.items():
+            place = one.publisher.place
+            if place is not None and f"{real_place(place)}/".startswith(f"{root}/"):
                 raise UsageError(
                     f"sink {operator}: {place} is inside the store, {store}",
                     hint="set the path of the sink to a directory outside the store",
@@ -91,7 +196,9 @@ class Outputs:
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
         """Lock the sinks against every other job. Raises StoreInUse, naming the holder."""
-        with self._files.hold(), self._deliveries.hold():
+        with contextlib.ExitStack() as stack:
+            for one in self._driven.values():
+                stack.enter_context(one.publisher.hold())
             yield
 
     def examine(
@@ -104,26 +211,34 @@ class Outputs:
         Raises UsageError if a target has foreign commits; Damaged if rows of the history are missing.
         """
         promises = read_promises(store) if store is not None and (self._sinks or parent > 0) else NO_PROMISES
-        before = {id: id for id, _ in self._files.places} if origins is None else origins
-        deliveries = self._deliveries.examine(store, promises, parent, before)
-        examined = SinksExamined(self._files.examine(store, promises, parent, before), deliveries)
+        before = {op.id: op.id for op in self._sinks} if origins is None else origins
+        history = History(store, promises, parent, before)
+        compared = {operator: one.compare(history) for operator, one in self._driven.items()}
+        publishers = [one.publisher for one in self._driven.values()]
+        files = [one.examined for one in publishers if isinstance(one, FilePublisher) and one.examined is not None]
+        kept = frozenset(file.prepared for named in promises.named.values() for file in named if file.prepared)
+        examined = SinksExamined(compared, files, kept, {one.operator: one.title for one in publishers})
         if store is not None and self._sinks_in is None and not self._permissions.accept_missing:
-            for one in waiting_elsewhere(store, promises, parent, examined.covered(before)):
-                raise refused(one, parent)
+            for waiting in waiting_elsewhere(store, promises, parent, examined.covered()):
+                raise refused(waiting, parent)
         return examined
 
     def take(self, examined: SinksExamined, store: NativeStore, attempt: AttemptFacts) -> None:
-        """Claim every sink for the attempt, and make it show exactly what belongs to the attempt's parent."""
-        self._deliveries.take(examined.deliveries, store, attempt)
-        self._files.take(examined.files, store, attempt)
+        """Make every target the attempt's, and make it show exactly what belongs to the attempt's parent."""
+        older = [life for life in store.attempts() if life.attempt < attempt.attempt]
+        for one in self._driven.values():
+            one.take(Ownership(store, attempt, older), examined.kept)
 
     def reveal(self, parts: Sequence[PartFacts]) -> None:
         """Publish the parts that a complete epoch names. This can be repeated without harm.
 
         Raises Overtaken if another attempt has taken a sink; Damaged if a part is missing or was replaced.
         """
-        self._files.reveal(parts)
-        self._deliveries.reveal(parts)
+        if not parts:
+            return
+        epoch = max(part.epoch for part in parts)
+        for operator, one in self._driven.items():
+            one.reveal(epoch, [part for part in parts if part.operator == operator])
 
     def note_published(self, store: NativeStore, epoch: int) -> None:
         """Note in the store that all rows which lead to a complete epoch are published, at the end of a run.
@@ -139,4 +254,4 @@ class Outputs:
     def changed_meanwhile(self) -> EngineStopped | None:
         """Return the error for a folder or bucket that another attempt has taken over, or that became an older copy of
         itself; None if there is none."""
-        return self._files.changed_meanwhile()
+        return next((error for one in self._driven.values() if (error := one.changed_meanwhile()) is not None), None)

@@ -441,7 +441,7 @@ def test_a_part_that_an_older_claim_may_still_remove_gets_another_name(sink: Sin
     line = Stretch(IDS[0], 1, 5)
     claim = sink.claim(3, Stretch("c" * 32, 9, None), line)
     wanted = Wanted([line], files, 0, files, IDS)
-    found = Examined("out", sink.bucket, before, before.line, wanted, None, None, None)
+    found = Examined("out", sink.bucket, before, before.line, wanted, None, None)
     settle_bucket(found, sink.bucket, claim, sink.moves(claim))
     assert sink.names() == {object_name(kept), object_name(doubtful, 3)}
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from abscli.engine.errors import EngineStopped, JobFailed, UsageError
-from abscli.engine.sinks.delivered.deliveries import Deliveries
+from abscli.engine.sinks.outputs import Outputs
 from abscli.engine.sinks.staged.delta import DeltaSink
 from abscli.report.findings import Code
 from formats.ids import EpochId
@@ -99,16 +99,16 @@ def test_a_commit_that_comes_between_the_check_of_a_table_and_its_claim_is_a_for
     """The job on the original store writes until the job on a copy of the store claims the table."""
     lines.run(epochs=1)
     shutil.copytree(lines.folder / "a", lines.folder / "b")
-    plain, path = Deliveries.take, lines.folder / "out"
+    plain, path = Outputs.take, lines.folder / "out"
 
     def take(*arguments: Any) -> None:
-        monkeypatch.setattr(Deliveries, "take", plain)
+        monkeypatch.setattr(Outputs, "take", plain)
         before = commits(path)
         lines.resume("a", epochs=2)
         assert len(commits(path)) > len(before)
         plain(*arguments)
 
-    monkeypatch.setattr(Deliveries, "take", take)
+    monkeypatch.setattr(Outputs, "take", take)
     if not take_ownership:
         with pytest.raises(UsageError, match="not part of the history being resumed"):
             lines.resume("b")

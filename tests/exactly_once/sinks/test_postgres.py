@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from abscli.engine import patience
 from abscli.engine.errors import EngineStopped, JobFailed, UsageError
 from abscli.engine.postgres.database import Table
-from abscli.engine.sinks.delivered.deliveries import Deliveries
+from abscli.engine.sinks.outputs import Outputs
 from abscli.engine.sinks.postgres.epochs import Epochs, end
 from abscli.engine.sinks.postgres.sink import PostgresSink
 from abscli.engine.sinks.postgres.upsert import UpsertedTable
@@ -567,19 +567,19 @@ def test_rows_that_a_store_prepared_after_it_was_copied_stay_prepared(
     lines: Lines, postgres_server: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The copy does not know which later epochs of the original store are complete."""
-    plain, reveals = Deliveries.reveal, list[Any]()
+    plain, reveals = Outputs.reveal, list[Any]()
 
-    def reveal(deliveries: Deliveries, parts: Any) -> None:
+    def reveal(outputs: Outputs, parts: Any) -> None:
         if any(part.sink for part in parts):
             reveals.append(parts)
         if len(reveals) == 2:
             copy_while_it_changes(lines.folder / "a", lines.folder / "b")
         if len(reveals) == 5:
             raise EngineStopped("the driver was killed")
-        plain(deliveries, parts)
+        plain(outputs, parts)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Deliveries, "reveal", reveal)
+        patch.setattr(Outputs, "reveal", reveal)
         with pytest.raises(EngineStopped, match="the driver was killed"):
             lines.run()
     pending = set(waiting(postgres_server.url))

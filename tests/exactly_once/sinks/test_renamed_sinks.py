@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from abscli.engine.errors import UsageError
-from abscli.engine.sinks.delivered.deliveries import Deliveries
+from abscli.engine.sinks.outputs import Outputs
 from abscli.report.findings import Code
 from formats.job.changes import Changes, Move
 from formats.native import layout
@@ -66,10 +66,10 @@ def test_rows_that_the_driver_with_the_old_id_commits_late_are_in_the_table_once
     """The old driver is stopped right before its commit and loses the lock of the store. It continues after the new
     driver has examined the table, before the new driver claims it."""
     stale = in_a_process(lines, "writing", 2, signal.SIGSTOP)
-    plain, errors = Deliveries.take, list[str]()
+    plain, errors = Outputs.take, list[str]()
 
     def take(*arguments: Any) -> None:
-        monkeypatch.setattr(Deliveries, "take", plain)
+        monkeypatch.setattr(Outputs, "take", plain)
         before = lines.shown().total()
         stale.send_signal(signal.SIGCONT)
         errors.append(stale.communicate(timeout=300)[1])
@@ -80,7 +80,7 @@ def test_rows_that_the_driver_with_the_old_id_commits_late_are_in_the_table_once
         wait_until_stopped(stale)
         lock = lines.folder / "a" / layout.LOCK
         lock.rename(lock.with_name("lock-of-old"))
-        monkeypatch.setattr(Deliveries, "take", take)
+        monkeypatch.setattr(Outputs, "take", take)
         replace(lines, id="shown").resume(changes=RENAMED)
     finally:
         stale.kill()

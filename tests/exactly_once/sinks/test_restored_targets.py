@@ -15,9 +15,8 @@ import pytest
 
 from abscli.engine.errors import EngineStopped, UsageError
 from abscli.engine.job import JobOptions
-from abscli.engine.sinks.delivered.deliveries import Deliveries
+from abscli.engine.sinks.delivered.publisher import TargetPublisher
 from abscli.engine.sinks.gaps import FilesOfSink, find_gap_in_files
-from abscli.engine.sinks.permissions import Permissions
 from abscli.engine.sinks.promises import NO_PROMISES
 from abscli.engine.sinks.staged.contract import Delivery, StagedPart
 from abscli.engine.sinks.staged.delta import DeltaSink
@@ -28,6 +27,7 @@ from abscli.stores.native.plan import plan_recovery
 from abscli.stores.native.restore import restore
 from formats.errors import Damaged, StalePlan
 from formats.ids import EpochId
+from formats.job.model import Kind, Operator
 from formats.native.facts import CommittedFacts, SinkFile
 from formats.native.plan import NativePlan
 from formats.native.sink import MARKERS, Stretch
@@ -275,15 +275,20 @@ class Marked:
 
 def test_rows_of_an_epoch_that_was_given_up_are_not_taken_for_lost() -> None:
     """The next manifest, of epoch 6, names the part of epoch 5 and no other; then come rows of epoch 7."""
-    deliveries, target = Deliveries([], "copied", "", Permissions()), Marked()
+    target = Marked()
+    publisher = TargetPublisher(Operator("out", Kind.SINK, 1, 1, connector={"type": "stdout"}), "copied", "")
+    publisher._target = target  # type: ignore[assignment]
     for manifest, cut in ((6, 5), (7, 7)):
         file = SinkFile("a table", f"part-00000-{cut:010d}.csv", 1, 1, "0" * 64, staged="rows")
         part = StagedPart(Transaction("a" * 32, cut, 0, "out"), file)
-        deliveries._write(target, Delivery(EpochId("a" * 32, manifest), (part,), MemoryStorage()))  # type: ignore[arg-type]
+        delivery = Delivery(EpochId("a" * 32, manifest), (part,), MemoryStorage())  # type: ignore[arg-type]
+        newest = publisher.publish(delivery, is_resumed=False)
+        assert newest is not None
+        publisher.verify(newest)
     assert {mark.number for mark in target.marks} == {5, 7}
     target.marks.clear()
     with pytest.raises(EngineStopped, match="contained the rows of epoch 7, but lost them"):
-        deliveries._write(target, Delivery(EpochId("a" * 32, 8), (part,), MemoryStorage()))  # type: ignore[arg-type]
+        publisher.verify(newest)
 
 
 def test_a_table_whose_owner_cleans_up_is_exact(lake: Lines) -> None:

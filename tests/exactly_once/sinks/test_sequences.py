@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from abscli.engine.sinks import files
-from abscli.engine.sinks.delivered import deliveries
+from abscli.engine.sinks import file_publisher
 from abscli.planner import target
+from abscli.protocol.committer import Obstacle, Permissions
 from tests.exactly_once.sinks.sequences import KILLS, Sequence
 from tests.support.jobs.kinds import Kinds, cases
 from tests.support.jobs.lines import write_lines
@@ -53,12 +53,21 @@ def test_every_step_of_a_random_sequence_is_exact_or_refused(begin: Callable[[in
     begin(seed).play(steps=6)
 
 
-FAULTS: dict[str, tuple[object, str, str]] = {
-    "rows that the target lacks are not looked for": (target, "find_gap", "delta"),
-    "files that the folder lacks are not looked for": (files, "find_gap_in_files", "jsonl"),
-    "foreign commits are not refused": (deliveries.Deliveries, "_may_leave", "delta"),
+def nothing(*arguments: object) -> None:
+    """Find nothing."""
+
+
+def permit(permissions: Permissions, obstacle: Obstacle) -> bool:
+    """Permit what the user permits, and foreign commits."""
+    return obstacle is Obstacle.FOREIGN or permissions.accept_missing
+
+
+FAULTS: dict[str, tuple[object, str, Callable[..., object], str]] = {
+    "rows that the target lacks are not looked for": (target, "find_gap", nothing, "delta"),
+    "files that the folder lacks are not looked for": (file_publisher, "find_gap_in_files", nothing, "jsonl"),
+    "foreign commits are not refused": (Permissions, "permit", permit, "delta"),
 }
-"""A function that the fault replaces by one that does nothing, and the kind of sink to search on."""
+"""A function, what the fault replaces it by, and the kind of sink to search on."""
 SEARCHED = 60
 """Sequences within which a planted fault is found; usually it is one of the first five."""
 
@@ -66,14 +75,14 @@ SEARCHED = 60
 @pytest.mark.parametrize(
     ("fault", "kind"),
     [
-        pytest.param(fault, kind, marks=pytest.mark.soak) for fault, (_, _, kind) in FAULTS.items()
+        pytest.param(fault, kind, marks=pytest.mark.soak) for fault, (_, _, _, kind) in FAULTS.items()
     ],
 )
 def test_a_planted_fault_is_found(
     begin: Callable[[int], Sequence], fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    owner, name, _ = FAULTS[fault]
-    monkeypatch.setattr(owner, name, lambda *arguments: None)
+    owner, name, replacement, _ = FAULTS[fault]
+    monkeypatch.setattr(owner, name, replacement)
 
     def play_all() -> None:
         for seed in range(SEARCHED):

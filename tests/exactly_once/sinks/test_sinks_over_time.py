@@ -15,7 +15,7 @@ import pytest
 from abscli.engine import attempt, journal
 from abscli.engine.errors import EngineStopped, UsageError
 from abscli.engine.job import JobOptions
-from abscli.engine.sinks.files import Files
+from abscli.engine.sinks.file_publisher import FilePublisher
 from abscli.engine.sinks.outputs import Outputs
 from abscli.report.findings import Code
 from abscli.stores.native.plan import plan_recovery
@@ -274,7 +274,7 @@ class Killed(BaseException):
 
 PLACES: tuple[tuple[object, str], ...] = (
     (attempt, "put_attempt"),
-    (Files, "_claim"),
+    (FilePublisher, "_put_claim"),
     (journal, "put_trigger"),
     (journal, "complete"),
 )

@@ -466,15 +466,15 @@ def signal_at(where: str, n: int, number: int) -> None:
     elif where == "printed":
         at(Printed, "apply", is_done=True)
     elif where == "marked":
-        from abscli.engine.sinks.delivered import deliveries
+        from abscli.engine.sinks.delivered import publisher
 
-        note = deliveries.note_written
+        note = publisher.note_written
 
         def note_written(*arguments: Any) -> None:
             note(*arguments)
             count()
 
-        deliveries.note_written = note_written
+        publisher.note_written = note_written
     elif where == "copied":
         plain = ObjectStorage.copy
 

@@ -43,8 +43,9 @@ class AskedTarget:
 def how_undone(asked: AskedTarget) -> str | None:
     """Return how the target lost commits since the sink wrote there last; None if it did not, or that is not known."""
     target, storage = asked.target, asked.storage
-    names = asked.ids if storage is not None else ()
-    known = (target_written(storage, id, target.title) for id in names) if storage is not None else ()
+    if storage is None:
+        return target.undone(None)
+    known = (target_written(storage, id, target.title) for id in asked.ids)
     return target.undone(next((identity for identity in known if identity is not None), None))
 
 

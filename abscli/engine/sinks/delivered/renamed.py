@@ -22,8 +22,11 @@ def ids_of(promises: Promises, operator: str, before: Mapping[str, str]) -> tupl
 
 
 class Renamed:
-    """As of `Target`: of every id a target, that of today first. What an epoch names goes under the id that the sink
-    had in it: so it is seen whether it was written, and a driver of that time is shut out."""
+    """The `Target` of a sink that had other ids: one target per id, that of today first.
+
+    The rows of an epoch are written under the id that the sink had in it: so the target shows whether they were
+    written, and a driver of that time is shut out.
+    """
 
     def __init__(self, targets: Sequence[Target]) -> None:
         self._targets = targets
@@ -33,23 +36,23 @@ class Renamed:
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """As of `Target`."""
+        """Hold the target under every id."""
         with ExitStack() as stack:
             for target in self._targets:
                 stack.enter_context(target.hold())
             yield
 
     def check(self) -> None:
-        """As of `Target`."""
+        """Raise UsageError if the target cannot take rows; nothing is changed."""
         for target in self._targets:
             target.check()
 
     def try_rows(self, rows: IO[bytes]) -> None:
-        """As of `Target`."""
+        """Raise JobFailed for rows that the target refuses; see `Target.try_rows`."""
         self._targets[0].try_rows(rows)
 
     def shown(self) -> list[EpochId]:
-        """As of `Target`."""
+        """Return the epochs of the commit markers; see `Target.shown`."""
         return [epoch for target in self._targets[::-1] for epoch in target.shown()]
 
     def has(self, epoch: EpochId) -> bool:
@@ -57,7 +60,7 @@ class Renamed:
         return any(target.has(epoch) for target in self._targets)
 
     def identity(self) -> str | None:
-        """As of `Target`: all are in one place."""
+        """Return the identity of the target, which is the same under every id."""
         return self._targets[0].identity()
 
     def undone(self, identity: str | None) -> str | None:
@@ -67,7 +70,7 @@ class Renamed:
         return None if None in problems else problems[0]
 
     def take(self, attempt_id: str, left: Collection[EpochId], oldest: int) -> None:
-        """As of `Target`."""
+        """Make the target this attempt's; see `Target.take`."""
         for target in self._targets:
             target.take(attempt_id, left, oldest)
 

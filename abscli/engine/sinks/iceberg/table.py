@@ -45,7 +45,11 @@ MADE_WITH = {"write.metadata.delete-after-commit.enabled": "true"}
 
 
 class IcebergTable(StagedInStore):
-    """As of `Target`. job: its name; directory: of its file."""
+    """An Iceberg table as a `Target`.
+
+    job: the name of the job.
+    directory: of its file.
+    """
 
     remembers = True
 
@@ -63,7 +67,7 @@ class IcebergTable(StagedInStore):
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
-        """As of `Target`: who takes the table takes it from others, whose commits fail from then on."""
+        """Lock nothing: who takes the table takes it from others, whose commits fail from then on."""
         self._is_held = True
         try:
             yield
@@ -88,7 +92,7 @@ class IcebergTable(StagedInStore):
     # -- what is there -------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """As of `Target`."""
+        """Raise UsageError if the target cannot take rows; nothing is changed."""
         with self._asking():
             self._load()
 
@@ -131,7 +135,7 @@ class IcebergTable(StagedInStore):
             raise rows_refused(self.operator, self.title, str(error)) from None
 
     def shown(self) -> list[EpochId]:
-        """As of `Target`."""
+        """Return the epochs of the commit markers; see `Target.shown`."""
         with self._asking():
             table = self._load()
             return self._marks(table).shown() if table is not None else []
@@ -154,12 +158,12 @@ class IcebergTable(StagedInStore):
         return answer
 
     def identity(self) -> str | None:
-        """As of `Target`: the table's UUID."""
+        """Return the UUID of the table."""
         with self._asking():
             return _uuid(self._load())
 
     def undone(self, identity: str | None) -> str | None:
-        """As of `Target`."""
+        """Return how the target lost commits; see `Target.undone`."""
         with self._asking():
             return self._undone(self._load(), identity)
 
@@ -217,7 +221,7 @@ class IcebergTable(StagedInStore):
     # -- what changes it -----------------------------------------------------------------------------------
 
     def take(self, attempt_id: str, left: Collection[EpochId], oldest: int) -> None:
-        """As of `Target`."""
+        """Make the target this attempt's; see `Target.take`."""
         self._writer = f"{attempt_id} {secrets.token_hex(8)}"
 
         def take() -> bool:
@@ -232,7 +236,7 @@ class IcebergTable(StagedInStore):
         self._until_done(take)
 
     def apply(self, delivery: Delivery) -> None:
-        """As of `Target`."""
+        """Make the target this attempt's; see `Target.take`."""
         with opened(delivery) as parts:
             self._until_done(lambda: self._apply(delivery, parts))
 

@@ -48,7 +48,7 @@ def how_changed(before: Seen, now: Seen | None) -> str | None:
 
 
 class KafkaTopic(StagedInStore):
-    """As of `Target`. job: its name."""
+    """A Kafka topic as a `Target`. job: the name of the job."""
 
     remembers = True
 
@@ -68,24 +68,24 @@ class KafkaTopic(StagedInStore):
 
     @property
     def operator(self) -> str:
-        """As of `Target`."""
+        """Return the id of the sink."""
         return self._operator.id
 
     @property
     def title(self) -> str:
-        """As of `Target`."""
+        """Return what messages call the topic."""
         return f"kafka:{self._topic}"
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
-        """As of `Target`: who takes the topic takes it from others, who are shut out from then on."""
+        """Lock nothing: who takes the topic takes it from others, who are shut out from then on."""
         try:
             yield
         finally:
             self._transactions.close()
 
     def check(self) -> None:
-        """As of `Target`: the topic is there. Who asks is about to write it, and waits for its brokers."""
+        """Raise UsageError if the topic does not exist. Who asks is about to write it, and waits for its brokers."""
         self._patience = SECONDS
         if self._topic not in self._topics():
             raise UsageError(
@@ -129,7 +129,7 @@ class KafkaTopic(StagedInStore):
         return client if allowed is None else min(client, allowed - BATCH_OVERHEAD)
 
     def shown(self) -> list[EpochId]:
-        """As of `Target`."""
+        """Return the epochs of the commit markers; see `Target.shown`."""
         if self._marks is None:
             return list(self._read(self._patience).epochs) if self._name.marks in self._topics() else []
         return list(self._marks.epochs)
@@ -181,7 +181,7 @@ class KafkaTopic(StagedInStore):
         self._seen = {topic: one for topic, one in seen.items() if one is not None}
 
     def take(self, attempt_id: str, left: Collection[EpochId], oldest: int) -> None:
-        """As of `Target`."""
+        """Make the topic this attempt's; see `Target.take`."""
         if self._name.marks not in self._topics():
             self._make_marks()
         writer = f"{attempt_id} {secrets.token_hex(8)}"
@@ -215,7 +215,7 @@ class KafkaTopic(StagedInStore):
         until_brokers_answer(self._operator, make)
 
     def apply(self, delivery: Delivery) -> None:
-        """As of `Target`."""
+        """Write a delivery; see `Target.apply`."""
         for _ in range(TRIES):
             if self._marks is None:
                 marks = self._begin()

@@ -36,7 +36,7 @@ class PostgresTable:
         self._attempt_id = ""
 
     def hold(self) -> AbstractContextManager[None]:
-        """As of `Target`."""
+        """Keep other jobs of this name from the target; see `Target.hold`."""
         return self._holding.hold()
 
     def check(self) -> None:
@@ -45,7 +45,7 @@ class PostgresTable:
             raise UsageError(f"sink {self.operator}: {one.message}", hint=one.hint)
 
     def shown(self) -> list[EpochId]:
-        """As of `Target`."""
+        """Return the epochs of the commit markers; see `Target.shown`."""
 
         def shown(connection: Connection) -> list[EpochId]:
             parts = self._epochs.shown(connection) if self._has_markers(connection) else []
@@ -85,7 +85,7 @@ class PostgresTable:
         return self._epochs.is_there(connection) and not self._epochs.is_replaced(connection)
 
     def take(self, attempt_id: str, left: Collection[EpochId], oldest: int) -> None:
-        """As of `Target`."""
+        """Make the target this attempt's; see `Target.take`."""
         self._attempt_id = attempt_id
 
         def take(connection: Connection) -> None:

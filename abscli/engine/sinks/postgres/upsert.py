@@ -45,7 +45,7 @@ class UpsertedTable(PostgresTable, StagedInStore):
         super().__init__(table, job, tuple(key))
 
     def apply(self, delivery: Delivery) -> None:
-        """As of `Target`."""
+        """Write a delivery; see `Target.apply`."""
         import psycopg
 
         epoch = delivery.epoch.number

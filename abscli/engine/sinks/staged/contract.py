@@ -3,8 +3,8 @@
 Rows of a task and an epoch wait in one of two places until a manifest names them: in the store, as a file of the epoch
 (`SinkFile.staged`), or in the target itself, where publishing them takes no copy (`SinkFile.prepared`: transactions of
 PostgreSQL). The next manifest also names the rows of epochs that were aborted. After each manifest, and before the next
-one, `deliveries` gives the target what the manifest names: one `Delivery`. A new attempt first delivers what manifests
-of its history name and the target does not have.
+one, the target gets what the manifest names: one `Delivery`. A new attempt first delivers what manifests of its history
+name and the target does not have. `abscli.protocol.committer` decides when, `delivered.publisher` calls the target.
 
 A target
 

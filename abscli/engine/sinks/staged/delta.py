@@ -47,7 +47,11 @@ TRIES = 5
 
 
 class DeltaSink(StagedInStore):
-    """As of `Target`. path: of the table; job: its name."""
+    """A Delta table as a `Target`.
+
+    path: of the table.
+    job: the name of the job.
+    """
 
     remembers = True
 
@@ -63,11 +67,11 @@ class DeltaSink(StagedInStore):
         self._like: Like | None = None
 
     def hold(self) -> AbstractContextManager[None]:
-        """As of `Target`: who takes the table takes it from others, whose commits fail from then on."""
+        """Lock nothing: who takes the table takes it from others, whose commits fail from then on."""
         return nullcontext()
 
     def check(self) -> None:
-        """As of `Target`."""
+        """Raise UsageError if the target cannot take rows; nothing is changed."""
         self._table()
 
     def _table(self) -> DeltaTable | None:
@@ -83,7 +87,7 @@ class DeltaSink(StagedInStore):
             raise unreadable(self.operator, self.title, first_line(error)) from None
 
     def shown(self) -> list[EpochId]:
-        """As of `Target`."""
+        """Return the epochs of the commit markers; see `Target.shown`."""
         table = self._table()
         own = [entry for entry in table.history() if entry.get(JOB) == self._name] if table is not None else []
         shown: list[EpochId] = []
@@ -108,7 +112,7 @@ class DeltaSink(StagedInStore):
         return f"abs-{attempt_id}-{self.operator}"
 
     def identity(self) -> str | None:
-        """As of `Target`: the table's id."""
+        """Return the id of the table."""
         table = self._table()
         return str(table.metadata().id) if table is not None else None
 
@@ -136,7 +140,7 @@ class DeltaSink(StagedInStore):
         return None
 
     def take(self, attempt_id: str, left: Collection[EpochId], oldest: int) -> None:
-        """As of `Target`."""
+        """Make the target this attempt's; see `Target.take`."""
         self._claim = secrets.randbits(60)
         behind = json.dumps([[epoch.attempt_id, epoch.number] for epoch in sorted(left)])
         for _ in range(TRIES):
@@ -172,7 +176,7 @@ class DeltaSink(StagedInStore):
                 raise rows_refused(self.operator, self.title, first_line(error)) from None
 
     def apply(self, delivery: Delivery) -> None:
-        """As of `Target`."""
+        """Write a delivery; see `Target.apply`."""
         with opened(delivery) as parts:
             self._apply(delivery, parts)
 

@@ -37,8 +37,11 @@ def print_with(write: Callable[[bytes], None]) -> None:
 
 
 class Printed(StagedInStore):
-    """As of `Target`. operator: with `row_id`, the name of a column that each row gets: attempt, epoch, task and its
-    number there, the same whenever it is printed."""
+    """Stdout as a `Target`.
+
+    operator: with `row_id`, the name of a column that each row gets: attempt, epoch, task and its number there, the
+    same whenever it is printed.
+    """
 
     title = "stdout"
     remembers = False
@@ -49,17 +52,17 @@ class Printed(StagedInStore):
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
-        """As of `Target`: each driver has a stdout of its own."""
+        """Lock nothing: each driver has a stdout of its own."""
         yield
 
     def check(self) -> None:
-        """As of `Target`."""
+        """Raise UsageError if the target cannot take rows; nothing is changed."""
 
     def try_rows(self, rows: IO[bytes]) -> None:
-        """As of `Target`."""
+        """Raise JobFailed for rows that the target refuses; see `Target.try_rows`."""
 
     def shown(self) -> list[EpochId]:
-        """As of `Target`."""
+        """Return the epochs of the commit markers; see `Target.shown`."""
         return []
 
     def has(self, epoch: EpochId) -> bool:
@@ -67,18 +70,18 @@ class Printed(StagedInStore):
         return False
 
     def identity(self) -> str | None:
-        """As of `Target`."""
+        """Return what tells the target apart from another one of its name."""
         return None
 
     def undone(self, identity: str | None) -> str | None:
-        """As of `Target`."""
+        """Return how the target lost commits; see `Target.undone`."""
         return None
 
     def take(self, attempt_id: str, left: Collection[EpochId], oldest: int) -> None:
-        """As of `Target`."""
+        """Make the target this attempt's; see `Target.take`."""
 
     def apply(self, delivery: Delivery) -> None:
-        """As of `Target`."""
+        """Write a delivery; see `Target.apply`."""
         for part in delivery.parts:
             with delivery.open(part) as file:
                 for lines in self._lines(part, file):

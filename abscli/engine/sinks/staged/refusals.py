@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abscli.engine.errors import EngineStopped, JobFailed, Overtaken, UsageError
 from formats.errors import Damaged
+from formats.ids import EpochId
 from formats.native.facts import SinkFile
 
 
@@ -65,6 +66,15 @@ def foreign_commits(operator: str, title: str, newest: int) -> UsageError:
         "resumed, and cannot be rolled back",
         hint="resume from the newest epoch of the store that committed these rows; or delete the rows yourself, then "
         "resume with --take-ownership (it deletes no rows)",
+    )
+
+
+def commits_lost(operator: str, title: str, commit: EpochId) -> EngineStopped:
+    """Return the error for a target that has become an older copy of itself while the job ran."""
+    return EngineStopped(
+        f"sink {operator}: {title} contained the rows of epoch {commit.number}, but lost them while the job ran",
+        hint="if the server was replaced by an older copy, restore the newer copy; `abs run --resume` then "
+        "delivers the rows that are still in the store, and reports missing rows",
     )
 
 

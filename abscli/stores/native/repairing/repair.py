@@ -27,7 +27,7 @@ import msgspec
 from abscli.engine.generations.code import changed_modules, modules_of
 from abscli.engine.runnable import check_runnable
 from abscli.engine.sinks.examined import Examined
-from abscli.engine.sinks.outputs import Outputs, SinksExamined
+from abscli.engine.sinks.outputs import NO_SINKS, Outputs
 from abscli.engine.stretch import Passed, RunAgain, Stretch, run_stretch
 from abscli.planner.lineage import lives_of, maker, stretches
 from abscli.planner.repair import cut_of
@@ -250,7 +250,7 @@ class _Work:
 
     def carry_out(self) -> tuple[RunAgain, dict[TaskId, PartFacts], int]:
         with contextlib.ExitStack() as stack:
-            sinks = SinksExamined()
+            sinks = NO_SINKS
             if self._shows:
                 stack.enter_context(self._outputs.hold())
                 sinks = self._outputs.examine(self._store, self._repair.remains.trigger.parent)
