@@ -159,8 +159,11 @@ def test_skipped_records_are_counted_over_a_stop_and_by_the_commands(
     callbacks, _ = stop_after(2)
     first = run(topology, tmp_path, callbacks, interval=0.005, pace=20)
     assert not first.finished
-    second = run(topology, tmp_path, from_epoch=first.epoch)
+    second = run(topology, tmp_path, from_epoch=first.epoch, keep=None)
     assert Counter(first.skipped) + Counter(second.skipped) == {"rows": 27, "halve": 39}
+    report = result_of("validate", capsys, str(tmp_path / STORE))
+    assert len(report["epochs"]) >= 3
+    assert {(epoch["verdict"], len(epoch["findings"])) for epoch in report["epochs"]} == {("complete", 0)}
     assert not (tmp_path / "dead").exists()
     inspected = result_of("inspect", capsys, f"{tmp_path / STORE}@{second.epoch}")
     skipped = {op["id"]: sum(task["skipped"] for task in op["tasks"]) for op in inspected["operators"]}

@@ -73,17 +73,12 @@ def a_file_on(part: PartFacts) -> PartFacts:
     return replace(part, positions=(replace(first, records=(first.records or 0) + 7), *others))
 
 
-def with_skipped(part: PartFacts) -> PartFacts:
-    return replace(part, skipped=part.skipped + 3)
-
-
 @pytest.mark.parametrize(
     ("operator", "change", "words"),
     [
         ("out", without_rows, "records were received, and parts with 0 rows are named since its parent, epoch"),
         ("out", of_the_parent, "on channel 0 went down from"),
         ("lines", a_file_on, "records were read, and"),
-        ("lines", with_skipped, "records were read, and"),
     ],
 )
 def test_a_wrong_cut_is_found(store: NativeStore, operator: str, change: Change, words: str) -> None:

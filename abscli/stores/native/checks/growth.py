@@ -3,8 +3,10 @@
 Within a generation, for every task of both epochs:
 
     counters, skipped records and watermarks never decrease
-    sources:  records read - records skipped = records sent, on each edge
-    sinks:    records received = rows of the parts that the epoch newly names
+    sources:  records read = records sent, on each edge
+    sinks:    records received - records skipped = rows of the parts that the epoch newly names
+
+Positions of sources count the records that were parsed, so a record that the source skipped is not among those read.
 
 Together with conservation (`conservation`), a record that a source has read is then counted on every edge that it
 took, and is a row of a part. The last two laws are not applied under at-least-once, where records may repeat. The law
@@ -92,7 +94,7 @@ def _source(edges: Sequence[Edge], then: Totals, now: Totals) -> Iterator[str]:
     """Compare what a source read with what it sent on each edge."""
     if then.records is None or now.records is None:
         return
-    read = now.records - then.records - (now.skipped - then.skipped)
+    read = now.records - then.records
     targets = [edge.target for edge in edges]
     for edge in edges:
         if isinstance(edge.output, str) or targets.count(edge.target) > 1:
