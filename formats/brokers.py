@@ -155,6 +155,14 @@ class Brokers:
 
     def largest_message(self, topic: str, *, seconds: float | None = None) -> int | None:
         """Return `max.message.bytes` of a topic, in bytes; None if the client may not ask. Unreachable as `topics`."""
+        value = self._setting(topic, "max.message.bytes", seconds)
+        return int(value) if value is not None else None
+
+    def cleanup_policy(self, topic: str, *, seconds: float | None = None) -> str | None:
+        """Return `cleanup.policy` of a topic; None if the client may not ask. Unreachable as `topics`."""
+        return self._setting(topic, "cleanup.policy", seconds)
+
+    def _setting(self, topic: str, name: str, seconds: float | None) -> str | None:
         from confluent_kafka import KafkaError, KafkaException
         from confluent_kafka.admin import ConfigResource, ResourceType
 
@@ -162,13 +170,13 @@ class Brokers:
         asked = self._admin.describe_configs([resource], request_timeout=SECONDS if seconds is None else seconds)
         self._refused.clear()
         try:
-            entry = asked[resource].result().get("max.message.bytes")
+            entry = asked[resource].result().get(name)
         except KafkaException as error:
             refusals = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_PART)
             if error.args[0].code() in refusals:
                 return None
             raise self._unreachable(error) from None
-        return int(entry.value) if entry is not None else None
+        return entry.value if entry is not None else None
 
     def make(
         self, topic: str, partitions: int, config: Mapping[str, str], *, seconds: float | None = None

@@ -10,11 +10,9 @@ from abscli.engine.columns import column_faults, join_faults, sink_columns
 from abscli.engine.errors import EngineStopped, JobFailed, UsageError
 from abscli.engine.functions import load
 from abscli.engine.operators.table_lookup import read_table
-from abscli.engine.postgres.database import Table
 from abscli.engine.process_faults import process_faults
-from abscli.engine.sinks.iceberg.table import IcebergTable
+from abscli.engine.sinks.delivered.targets import target_of
 from abscli.engine.sinks.places import place_of
-from abscli.engine.sinks.postgres.preconditions import unmet
 from abscli.engine.sinks.staged.extras import require_package
 from abscli.engine.sources.event_times import as_event_times
 from abscli.engine.sources.files.finding import find_splits
@@ -30,6 +28,7 @@ from formats.job.expand import size_of
 from formats.job.following import follows
 from formats.job.kafka import Start
 from formats.job.model import MAX_CHANNELS, MAX_TASKS, Kind, Operator, Topology, as_sink
+from formats.job.promises import is_delivered
 from formats.job.rules import OperatorFault
 from formats.native.sink import ENDINGS
 from formats.native.sink_bucket import place_fault
@@ -242,38 +241,28 @@ def all_faults(topology: Topology, directory: str, *, from_start: bool) -> Itera
             except UsageError as error:
                 yield OperatorFault(op.id, (str(op.kind), "type"), error.message, error.hint)
     yield from column_faults(topology, columns)
-    yield from _unfit_tables(topology, directory, columns)
+    yield from _unmet_preconditions(topology, directory, columns)
 
 
-def _unfit_tables(topology: Topology, directory: str, columns: dict[str, pa.Schema]) -> Iterator[OperatorFault]:
-    """Yield a fault for each table that does not take what comes to it. columns: of the sources that are known."""
+def _unmet_preconditions(
+    topology: Topology, directory: str, columns: dict[str, pa.Schema]
+) -> Iterator[OperatorFault]:
+    """Yield a fault for everything that a target lacks. columns: of the sources that are known."""
     rows_of = {op.id: rows for op, rows in sink_columns(topology, columns)}
     for op in topology.operators:
-        if op.kind is Kind.SINK and (op.connector or {}).get("type") == "postgres":
-            yield from _unmet_preconditions(op, rows_of.get(op.id))
-    for op, rows in sink_columns(topology, columns):
-        if (op.connector or {}).get("type") != "iceberg" or any(_catalog_faults(op, {})):
+        if op.kind is not Kind.SINK or not is_delivered(op) or not _has_catalog(op):
             continue
         try:
-            require_package(op)
-            table = IcebergTable(op, directory, topology.job)
-            wrong = table.faults(rows)
-        except (UsageError, EngineStopped):  # told with the package, or when the sinks are looked at
+            lacking = target_of(op, topology.job, directory).unmet(rows_of.get(op.id))
+        except (UsageError, EngineStopped):  # reported with the package, or when the sinks are examined
             continue
-        if wrong:
-            message = f"sink {op.id}: {table.title} does not take the rows: {'; '.join(wrong)}"
-            yield OperatorFault(op.id, (str(op.kind), "table"), message, "change the table, or name another one")
+        for one in lacking:
+            yield OperatorFault(op.id, (str(op.kind), "type"), f"sink {op.id}: {one.message}", one.hint)
 
 
-def _unmet_preconditions(op: Operator, columns: pa.Schema | None) -> Iterator[OperatorFault]:
-    """Yield a fault for everything that a table in PostgreSQL, or its server, lacks. columns: None if unknown."""
-    key = (op.connector or {}).get("key", ())
-    try:
-        lacking = unmet(Table.of(op), key, columns)
-    except (UsageError, EngineStopped):  # reported when the sinks are examined
-        return
-    for one in lacking:
-        yield OperatorFault(op.id, (str(op.kind), "table"), f"sink {op.id}: {one.message}", one.hint)
+def _has_catalog(op: Operator) -> bool:
+    """Tell whether it is known where the table of a sink is."""
+    return (op.connector or {}).get("type") != "iceberg" or not any(_catalog_faults(op, {}))
 
 
 def _event_time_faults(op: Operator, schema: pa.Schema | None) -> Iterator[OperatorFault]:

@@ -197,6 +197,28 @@ def test_rows_of_other_columns_wait_until_the_table_has_them(tmp_path: Path) -> 
     assert numbers(path) == [1]
 
 
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [
+        ({"n": pa.int64()}, None), ({"n": pa.int32()}, None), (None, None),
+        ({"m": pa.int64()}, "Field m not found in schema"),
+        ({"n": pa.int64(), "m": pa.string()}, "Cannot cast schema, number of fields does not match: 2 vs 1"),
+    ],
+)  # fmt: skip
+def test_a_table_that_does_not_take_the_columns_is_reported_before_the_run(
+    tmp_path: Path, columns: dict[str, pa.DataType] | None, reason: str | None
+) -> None:
+    sink = DeltaSink("out", str(tmp_path / "t"), "job")
+    rows = pa.schema(columns) if columns is not None else None
+    assert sink.unmet(rows) == []  # the table is created for the rows
+    sink.take(ATTEMPT, [], 0)
+    sink.apply(delivered(MemoryStorage(), 1, pa.table({"n": [1]})))
+    lacking = sink.unmet(rows)
+    reasons = [one.message.partition("does not take the rows: ")[2] for one in lacking]
+    assert reasons == ([] if reason is None else [reason])
+    assert numbers(tmp_path / "t") == [1]
+
+
 def test_a_place_that_is_no_table_any_more_is_said(tmp_path: Path) -> None:
     storage, path = MemoryStorage(), tmp_path / "t"
     sink = DeltaSink("out", str(path), "job")
@@ -205,7 +227,7 @@ def test_a_place_that_is_no_table_any_more_is_said(tmp_path: Path) -> None:
     for log in (path / "_delta_log").glob("*.json"):
         log.write_text(json.dumps({"no": "log"}))
     with pytest.raises(EngineStopped, match="cannot be read"):
-        sink.check()
+        sink.unmet(None)
 
 
 @pytest.mark.cell("E", "refused", "delta")

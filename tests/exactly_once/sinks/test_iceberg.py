@@ -398,10 +398,10 @@ def test_a_catalog_that_cannot_be_read_is_said(tmp_path: Path) -> None:
     for metadata in (tmp_path / "lake" / "shop" / "out" / "metadata").glob("*.json"):
         metadata.unlink()
     with pytest.raises(EngineStopped, match=r"the table iceberg:shop.out cannot be read"):
-        sink_in(tmp_path).check()
+        sink_in(tmp_path).unmet(None)
     (tmp_path / "lake" / "catalog.db").write_bytes(b"no database" * 100)
     with pytest.raises(EngineStopped, match=r"catalog of iceberg:shop.out cannot be reached"):
-        sink_in(tmp_path).check()
+        sink_in(tmp_path).unmet(None)
 
 
 @pytest.mark.parametrize("place", ["warehouse", "uri"])
@@ -409,8 +409,8 @@ def test_asking_makes_nothing(tmp_path: Path, place: str) -> None:
     where = {"warehouse": str(tmp_path / "lake"), "uri": f"sqlite:///{tmp_path}/catalog.db"}
     options = {"type": "iceberg", "table": "shop.out", place: where[place]}
     sink = IcebergTable(Operator("out", Kind.SINK, 2, 8, connector=options), str(tmp_path), "job")
-    sink.check()
-    assert sink.faults(pa.schema([("n", pa.int64())])) == []
+    assert sink.unmet(None) == []
+    assert sink.unmet(pa.schema([("n", pa.int64())])) == []
     assert sink.shown() == []
     assert sink.undone(None) is None
     assert list(tmp_path.iterdir()) == []

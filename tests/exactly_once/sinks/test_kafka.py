@@ -284,16 +284,28 @@ def test_rows_without_the_key_and_rows_that_are_too_large_wait(broker: Broker, t
 
 
 def test_a_topic_that_is_not_there_is_refused(broker: Broker) -> None:
-    with pytest.raises(UsageError, match="has no topic 'nothing'"):
-        target(broker, "nothing").check()
+    (lacking,) = target(broker, "nothing").unmet(None)
+    assert "has no topic 'nothing'" in lacking.message
+
+
+def test_a_topic_in_which_markers_would_expire_is_refused(lines: Lines, broker: Broker, topic: str) -> None:
+    lines.run(epochs=2)
+    marks = SinkName("copied", "out", topic).marks
+    broker.configure(marks, {"cleanup.policy": "compact,delete"})
+    with pytest.raises(UsageError, match=r"has cleanup\.policy=compact,delete: commit markers expire there") as refused:
+        lines.resume()
+    assert f"--alter --topic {marks} --add-config cleanup.policy=compact" in str(refused.value.hint)
+    broker.configure(marks, {"cleanup.policy": "compact"})
+    lines.resume()
+    assert lines.wrong() == {}
 
 
 def test_a_broker_that_is_not_there_is_said(
     broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sink_topic, "SECONDS", 0.5)
+    monkeypatch.setattr(sink_topic, "LOOK_SECONDS", 0.5)
     with pytest.raises(EngineStopped, match=r"127.0.0.1:1 does not answer"):
-        target(broker, topic, brokers="127.0.0.1:1").check()
+        target(broker, topic, brokers="127.0.0.1:1").unmet(None)
 
 
 # -- a topic that loses records -----------------------------------------------------------------------------------
@@ -322,6 +334,7 @@ def test_markers_are_read_where_their_topic_no_longer_begins_at_offset_0(
     marks = SinkName("copied", "out", topic).marks
     broker.configure(marks, {"cleanup.policy": "compact,delete"})  # records of a compacted topic cannot be deleted
     broker.drop(marks, {0: 1})
+    broker.configure(marks, {"cleanup.policy": "compact"})
     lines.resume()
     assert lines.wrong() == {}
 

@@ -78,7 +78,8 @@ class TargetPublisher:
             if self._held is not None:
                 self._held.enter_context(self._target.hold())
         target = self._target
-        target.check()
+        for one in target.unmet(None):
+            raise UsageError(f"sink {self.operator}: {one.message}", hint=one.hint)
         id = history.before.get(self.operator, self.operator)
         asked = AskedTarget(self._sink, target, storage, self._ids, id, self._directory, history.parent)
         facts = ask_target(asked, how_undone(asked))

@@ -6,8 +6,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import IO
 
+import pyarrow as pa
+
 from abscli.engine.sinks.promises import Promises
-from abscli.engine.sinks.staged.contract import Delivery, StagedPart, StagedPartName, Target
+from abscli.engine.sinks.staged.contract import Delivery, StagedPart, StagedPartName, Target, Unmet
 from formats.ids import EpochId
 
 
@@ -42,10 +44,9 @@ class Renamed:
                 stack.enter_context(target.hold())
             yield
 
-    def check(self) -> None:
-        """Raise UsageError if the target cannot take rows; nothing is changed."""
-        for target in self._targets:
-            target.check()
+    def unmet(self, columns: pa.Schema | None) -> list[Unmet]:
+        """List what the target lacks, which is the same under every id."""
+        return self._targets[0].unmet(columns)
 
     def try_rows(self, rows: IO[bytes]) -> None:
         """Raise JobFailed for rows that the target refuses; see `Target.try_rows`."""

@@ -23,7 +23,7 @@ from abscli.engine.errors import EngineStopped, JobFailed, UsageError
 from abscli.engine.sinks.iceberg.columns import disagreements, in_columns, made_for, written_as
 from abscli.engine.sinks.iceberg.marks import CLAIM, JOB, Commit, Marks, epochs_of, is_undone, line_of, summary_of
 from abscli.engine.sinks.iceberg.place import TablePlace, shown
-from abscli.engine.sinks.staged.contract import Delivery, StagedInStore
+from abscli.engine.sinks.staged.contract import Delivery, StagedInStore, Unmet
 from abscli.engine.sinks.staged.parquet_rows import opened
 from abscli.engine.sinks.staged.refusals import Unanswered, crowded, other_table, rows_refused, taken_over, unreadable
 from formats.ids import EpochId
@@ -91,13 +91,19 @@ class IcebergTable(StagedInStore):
 
     # -- what is there -------------------------------------------------------------------------------------
 
-    def check(self) -> None:
-        """Raise UsageError if the target cannot take rows; nothing is changed."""
-        with self._asking():
-            self._load()
+    def unmet(self, columns: pa.Schema | None) -> list[Unmet]:
+        """List the columns that the table does not take, or for which it cannot be created; see `Target.unmet`."""
+        if columns is None:
+            with self._asking():
+                self._load()
+            return []
+        wrong = self._faults(columns)
+        if not wrong:
+            return []
+        message = f"{self.title} does not take the rows: {'; '.join(wrong)}"
+        return [Unmet(message, "change the table, or name another one")]
 
-    def faults(self, rows: pa.Schema) -> list[str]:
-        """What keeps rows with such columns out of the table, or keeps it from being made for them."""
+    def _faults(self, rows: pa.Schema) -> list[str]:
         from pyiceberg.io.pyarrow import schema_to_pyarrow
 
         with self._asking():

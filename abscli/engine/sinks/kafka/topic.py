@@ -14,13 +14,14 @@ from collections.abc import Collection, Iterator
 from typing import IO, Any
 
 import msgspec
+import pyarrow as pa
 
 from abscli.engine.brokers import ONCE, brokers_of, settings_of, until_brokers_answer
-from abscli.engine.errors import EngineStopped, JobFailed, UsageError
+from abscli.engine.errors import EngineStopped, JobFailed
 from abscli.engine.patience import SECONDS
 from abscli.engine.sinks.kafka.markers import CONFIG, Marks, Message, SinkName, claimed, forgotten, left_behind, written
 from abscli.engine.sinks.kafka.transactions import Lost, Transactions, read_to_end
-from abscli.engine.sinks.staged.contract import Delivery, StagedInStore, without_newest
+from abscli.engine.sinks.staged.contract import Delivery, StagedInStore, Unmet, without_newest
 from abscli.engine.sinks.staged.refusals import rows_refused, taken_over
 from formats.brokers import Brokers, Seen
 from formats.ids import EpochId
@@ -78,20 +79,39 @@ class KafkaTopic(StagedInStore):
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
-        """Lock nothing: who takes the topic takes it from others, who are shut out from then on."""
+        """Lock nothing: who takes the topic takes it from others, who are shut out from then on.
+
+        Who holds the topic is about to write it, and waits longer for its brokers.
+        """
+        self._patience = SECONDS
         try:
             yield
         finally:
             self._transactions.close()
 
-    def check(self) -> None:
-        """Raise UsageError if the topic does not exist. Who asks is about to write it, and waits for its brokers."""
-        self._patience = SECONDS
-        if self._topic not in self._topics():
-            raise UsageError(
-                f"sink {self.operator}: {Topic.of(self._operator).brokers} has no topic {self._topic!r}",
-                hint="create the topic, with as many partitions as its consumers need",
-            )
+    def unmet(self, columns: pa.Schema | None) -> list[Unmet]:
+        """List what the topics lack; see `Target.unmet`."""
+        there = self._topics()
+        lacking = []
+        if self._topic not in there:
+            lacking.append(Unmet(
+                f"{Topic.of(self._operator).brokers} has no topic {self._topic!r}",
+                "create the topic, with as many partitions as its consumers need",
+            ))  # fmt: skip
+        if self._name.marks in there and (policy := self._policy_of(self._name.marks)) not in (None, "compact"):
+            lacking.append(Unmet(
+                f"the topic {self._name.marks} has cleanup.policy={policy}: commit markers expire there, and rows "
+                "would be written again",
+                f"kafka-configs.sh --bootstrap-server {Topic.of(self._operator).brokers} --alter --topic "
+                f"{self._name.marks} --add-config cleanup.policy=compact",
+            ))  # fmt: skip
+        return lacking
+
+    def _policy_of(self, topic: str) -> str | None:
+        brokers = brokers_of(self._operator, self._directory)
+        return until_brokers_answer(
+            self._operator, lambda: brokers.cleanup_policy(topic, seconds=ONCE), seconds=self._patience
+        )
 
     def _topics(self) -> Collection[str]:
         """Which are there of those that it writes."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from abscli.engine.postgres.database import Table, first_line, identifier
 from abscli.engine.sinks.postgres.epochs import NAME, WRITERS, target
 from abscli.engine.sinks.postgres.values import columns_in, kind_of, unfit_columns
+from abscli.engine.sinks.staged.contract import Unmet
 
 if TYPE_CHECKING:
     from abscli.engine.postgres.database import Connection
@@ -23,13 +24,6 @@ _INTEGERS: Final = {
     "uint8": "smallint", "uint16": "integer", "uint32": "bigint", "uint64": "numeric(20)",
 }  # fmt: skip
 _MARKER_RIGHTS: Final = ("select", "insert", "update", "delete")
-
-
-class Unmet(NamedTuple):
-    """A precondition that is not met."""
-
-    message: str
-    hint: str
 
 
 def column_type(type: pa.DataType) -> str | None:

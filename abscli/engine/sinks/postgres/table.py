@@ -6,11 +6,13 @@ from collections.abc import Collection
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from abscli.engine.errors import UsageError
+import pyarrow as pa
+
 from abscli.engine.postgres.database import Table
+from abscli.engine.sinks.postgres import preconditions
 from abscli.engine.sinks.postgres.epochs import Epochs, replaced
 from abscli.engine.sinks.postgres.holding import Holding
-from abscli.engine.sinks.postgres.preconditions import unmet
+from abscli.engine.sinks.staged.contract import Unmet
 from formats.ids import EpochId
 
 if TYPE_CHECKING:
@@ -39,10 +41,9 @@ class PostgresTable:
         """Keep other jobs of this name from the target; see `Target.hold`."""
         return self._holding.hold()
 
-    def check(self) -> None:
-        """Raise UsageError if the table or its server lacks something that the sink needs."""
-        for one in unmet(self._table, self._key, None):
-            raise UsageError(f"sink {self.operator}: {one.message}", hint=one.hint)
+    def unmet(self, columns: pa.Schema | None) -> list[Unmet]:
+        """List what the table and its server lack; see `Target.unmet`."""
+        return preconditions.unmet(self._table, self._key, columns)
 
     def shown(self) -> list[EpochId]:
         """Return the epochs of the commit markers; see `Target.shown`."""

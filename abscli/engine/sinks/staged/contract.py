@@ -34,6 +34,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import IO, NamedTuple, Protocol
 
+import pyarrow as pa
+
 from formats.errors import Damaged
 from formats.ids import EpochId
 from formats.native.facts import SinkFile
@@ -61,6 +63,13 @@ class StagedPartName(NamedTuple):
 
     id: Transaction
     name: str
+
+
+class Unmet(NamedTuple):
+    """A precondition of a target that is not met. hint: what the user has to do."""
+
+    message: str
+    hint: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +164,12 @@ class Target(Protocol):
     def hold(self) -> AbstractContextManager[None]:
         """Keep other jobs of this name from it meanwhile; StoreInUse where one has it."""
 
-    def check(self) -> None:
-        """UsageError where it cannot take rows; nothing is changed."""
+    def unmet(self, columns: pa.Schema | None) -> list[Unmet]:
+        """List everything that the target lacks to take rows; nothing is changed.
+
+        columns: of the rows; None if they are not known before the job runs.
+        Raises UsageError, EngineStopped if the target cannot be asked.
+        """
 
     def try_rows(self, rows: IO[bytes]) -> None:
         """Raise JobFailed for rows that the target refuses, such as a value that its column cannot hold.

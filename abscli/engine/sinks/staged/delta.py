@@ -8,6 +8,7 @@ table, writes nothing.
 
 from __future__ import annotations
 
+import io
 import json
 import secrets
 import tempfile
@@ -16,8 +17,11 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
+import pyarrow as pa
+from pyarrow import parquet
+
 from abscli.engine.errors import EngineStopped
-from abscli.engine.sinks.staged.contract import Delivery, StagedInStore
+from abscli.engine.sinks.staged.contract import Delivery, StagedInStore, Unmet
 from abscli.engine.sinks.staged.parquet_rows import batches_of, opened
 from abscli.engine.sinks.staged.refusals import (
     crowded,
@@ -70,9 +74,19 @@ class DeltaSink(StagedInStore):
         """Lock nothing: who takes the table takes it from others, whose commits fail from then on."""
         return nullcontext()
 
-    def check(self) -> None:
-        """Raise UsageError if the target cannot take rows; nothing is changed."""
-        self._table()
+    def unmet(self, columns: pa.Schema | None) -> list[Unmet]:
+        """List the reason for which the table refuses rows with such columns, if it does; see `Target.unmet`."""
+        table = self._table()
+        if table is None or columns is None:
+            return []
+        with io.BytesIO() as no_rows:
+            parquet.write_table(columns.empty_table(), no_rows)
+            no_rows.seek(0)
+            reason = self._why_refused(no_rows)
+        if reason is None:
+            return []
+        message = f"the table {self.title} does not take the rows: {reason}"
+        return [Unmet(message, "change the table or the job; or give the sink another path")]
 
     def _table(self) -> DeltaTable | None:
         """The newest version of the table; None where it is not there yet."""
@@ -158,6 +172,11 @@ class DeltaSink(StagedInStore):
 
     def try_rows(self, rows: IO[bytes]) -> None:
         """Write rows to an empty copy of the table, unless it accepts every value; see `Target.try_rows`."""
+        reason = self._why_refused(rows)
+        if reason is not None:
+            raise rows_refused(self.operator, self.title, reason)
+
+    def _why_refused(self, rows: IO[bytes]) -> str | None:
         from deltalake import DeltaTable, Schema
         from pyarrow.parquet import ParquetFile
 
@@ -165,7 +184,7 @@ class DeltaSink(StagedInStore):
             self._like = Like(table.schema(), constraints_of(table.metadata().configuration))
         part = ParquetFile(rows)
         if self._like is None or self._like == Like(Schema.from_arrow(part.schema_arrow), {}):
-            return
+            return None
         with tempfile.TemporaryDirectory(dir=scratch()) as folder:
             empty = DeltaTable.create(folder, self._like.schema)
             if self._like.constraints:
@@ -173,7 +192,8 @@ class DeltaSink(StagedInStore):
             try:
                 self._write(empty, [part])
             except Exception as error:  # of rows that do not fit it raises whatever came of it
-                raise rows_refused(self.operator, self.title, first_line(error)) from None
+                return first_line(error)
+        return None
 
     def apply(self, delivery: Delivery) -> None:
         """Write a delivery; see `Target.apply`."""

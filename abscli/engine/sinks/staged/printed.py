@@ -12,8 +12,10 @@ import sys
 from collections.abc import Callable, Collection, Iterator
 from typing import IO
 
+import pyarrow as pa
+
 from abscli.engine.errors import EngineStopped
-from abscli.engine.sinks.staged.contract import Delivery, StagedInStore, StagedPart
+from abscli.engine.sinks.staged.contract import Delivery, StagedInStore, StagedPart, Unmet
 from formats.ids import EpochId
 from formats.job.model import Operator
 
@@ -55,8 +57,9 @@ class Printed(StagedInStore):
         """Lock nothing: each driver has a stdout of its own."""
         yield
 
-    def check(self) -> None:
-        """Raise UsageError if the target cannot take rows; nothing is changed."""
+    def unmet(self, columns: pa.Schema | None) -> list[Unmet]:
+        """Return nothing: stdout takes every row."""
+        return []
 
     def try_rows(self, rows: IO[bytes]) -> None:
         """Raise JobFailed for rows that the target refuses; see `Target.try_rows`."""
