@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -18,6 +19,9 @@ SLICE_BYTES = 64 << 20
 
 DATE, SECONDS, MOMENT = len("2026-01-01"), len("2026-01-01T12:00:00"), len("2026-01-01T12:00:00.000000")
 """Characters."""
+
+PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+"""How many of a unit of time a second has."""
 
 FIRST_SECOND, END_SECOND = -62_135_596_800, 253_402_300_800
 """Of the years 1 to 9999, which Python's times have, since 1970."""
@@ -81,7 +85,7 @@ def _moments(column: pa.TimestampArray) -> pa.StringArray | None:
     """Times in ISO 8601, with as much of a second as a time has: nothing, microseconds or nanoseconds. None where they
     are in a zone that is not UTC, or beyond the years that Python's times have."""
     unit, zone = column.type.unit, column.type.tz
-    per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
+    per_second = PER_SECOND[unit]
     times = column.cast(pa.int64())
     bounds = pc.min_max(times)
     if zone not in (None, "UTC") or not (
@@ -138,20 +142,38 @@ def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
             finite = pc.fill_null(pc.is_finite(column.cast(pa.float64())), True)
             odd = np.flatnonzero(~finite.to_numpy(zero_copy_only=False))
         else:
-            odd = np.arange(len(rows) if pa.types.is_nested(column.type) else 0)
+            may_be_odd = pa.types.is_nested(column.type) or (pa.types.is_timestamp(column.type) and column.type.tz)
+            odd = np.arange(len(rows) if may_be_odd else 0)
         for i in odd.tolist():
             rows[i][name] = _named(rows[i][name])
     return rows
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """The values of a column; times that Python does not have, of other years or in nanoseconds, as text that is as its
-    own are written.
+    """Return the values of a column; times that Python does not have, of other years or in nanoseconds, as text that is
+    as its own are written.
 
-    OverflowError for those that Arrow does not write either, and for nested ones; ValueError for others in nanoseconds.
+    Raises OverflowError for those that Arrow does not write either, and for nested ones; ValueError for nested ones in
+    nanoseconds.
     """
-    is_time = pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)
+    if pa.types.is_duration(column.type):
+        return iso_durations(column)
+    is_time = pa.types.is_timestamp(column.type) or pa.types.is_date(column.type) or pa.types.is_time(column.type)
     return [_time(value) if is_time else value.as_py() for value in column]
+
+
+def iso_durations(column: pa.DurationArray) -> list[str | None]:
+    """Return durations in ISO 8601, as `-P1DT0.5S`."""
+    per_second, counts = PER_SECOND[column.type.unit], column.cast(pa.int64()).to_pylist()
+    return [None if count is None else _iso_duration(count, per_second) for count in counts]
+
+
+def _iso_duration(count: int, per_second: int) -> str:
+    seconds, part = divmod(abs(count), per_second)
+    days, seconds = divmod(seconds, 86_400)
+    fraction = f".{part:0{len(str(per_second)) - 1}}".rstrip("0") if part else ""
+    time = f"T{seconds}{fraction}S" if seconds or part else ""
+    return f"{'-' if count < 0 else ''}P{f'{days}D' if days or not time else ''}{time}"
 
 
 def _time(value: pa.Scalar) -> Any:
@@ -168,7 +190,12 @@ def _time(value: pa.Scalar) -> Any:
 
 
 def _named(value: Any) -> Any:
-    """A value in which floats that are not finite are named, at any depth."""
+    """Return a value in which floats that are not finite are named, at any depth.
+
+    Times with an offset of seconds, as zones had before 1900, are given in UTC: the encoder would cut the seconds off.
+    """
+    if isinstance(value, datetime.datetime) and (offset := value.utcoffset()) is not None:
+        return value.astimezone(datetime.UTC) if offset.seconds % 60 else value
     if isinstance(value, float):
         return value if math.isfinite(value) else name_of(value)
     if isinstance(value, dict):

@@ -3,6 +3,7 @@ its rows and their order, not on how they were cut into batches."""
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import hashlib
 from abc import ABC, abstractmethod
@@ -11,7 +12,7 @@ from typing import IO
 import pyarrow as pa
 
 from abscli.engine.errors import JobFailed
-from abscli.engine.sinks.json_lines import json_lines
+from abscli.engine.sinks.json_lines import iso_durations, json_lines
 from formats.disk import writing
 
 ROWS = 65_536
@@ -103,7 +104,10 @@ class TablePart(PartFile):
 
 
 class CsvPart(TablePart):
-    """A line with the columns' names, then one for each row; null is nothing at all, empty text is `""`."""
+    """A line with the columns' names, then one for each row; null is nothing at all, empty text is `""`.
+
+    Times with a zone are in UTC, durations in ISO 8601, bytes in Base64.
+    """
 
     TYPE = "CSV"
 
@@ -119,10 +123,33 @@ class CsvPart(TablePart):
         options = csv.WriteOptions(include_header=not self.rows)
         buffer = pa.BufferOutputStream()
         try:
-            csv.write_csv(batch, buffer, options)
+            csv.write_csv(as_text(batch), buffer, options)
         except pa.ArrowException as error:
             raise self._cannot_hold(batch.schema, error) from None
         self.put(memoryview(buffer.getvalue()))
+
+
+def as_text(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows with columns of text in place of those that Arrow writes to CSV in part, without a unit, or not."""
+    columns = [_as_text(column) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def _as_text(column: pa.Array) -> pa.Array:
+    kind = column.type
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return column.cast(pa.timestamp(kind.unit, "UTC"))  # an offset in text has no seconds, and some zones had
+    if pa.types.is_duration(kind):
+        return pa.array(iso_durations(column), pa.string())
+    if pa.types.is_string_view(kind):
+        return column.cast(pa.string())
+    if isinstance(kind, pa.UuidType):
+        return pa.array([None if value is None else str(value) for value in column.to_pylist()], pa.string())
+    binary = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
+    if any(is_kind(kind) for is_kind in binary):
+        encoded = (None if value is None else base64.b64encode(value).decode() for value in column.to_pylist())
+        return pa.array(encoded, pa.string())
+    return column
 
 
 class ParquetPart(TablePart):
