@@ -75,7 +75,7 @@ NO_SINKS = SinksExamined({}, (), frozenset(), {})
 NO_ERRORS: Mapping[Obstacle, Exception] = {}
 
 
-class Driven:
+class AttemptSink:
     """One sink of an attempt: tells its committer what happens, and carries out the answers."""
 
     def __init__(self, publisher: Publisher, permissions: Permissions) -> None:
@@ -169,7 +169,7 @@ class Outputs:
         self._sinks_in = sinks_in
         in_files = [op for op in self._sinks if sinks_in is not None or not is_delivered(op)]
         folders = {op.id: folder_of(op, directory, sinks_in) for op in in_files}
-        self._driven: dict[str, Driven] = {}
+        self._by_sink: dict[str, AttemptSink] = {}
         for op in self._sinks:
             publisher: Publisher
             if op.id in folders:
@@ -177,7 +177,7 @@ class Outputs:
                 publisher = FilePublisher(op, directory, folders[op.id], others)
             else:
                 publisher = TargetPublisher(op, topology.job, directory)
-            self._driven[op.id] = Driven(publisher, self._permissions)
+            self._by_sink[op.id] = AttemptSink(publisher, self._permissions)
 
     def check_apart(self, store: str) -> None:
         """Raise UsageError for a sink inside the store, where `gc` would remove its output.
@@ -185,7 +185,7 @@ class Outputs:
         store: path or URI.
         """
         root = real_place(store)
-        for operator, one in self._driven.items():
+        for operator, one in self._by_sink.items():
             place = one.publisher.place
             if place is not None and f"{real_place(place)}/".startswith(f"{root}/"):
                 raise UsageError(
@@ -197,7 +197,7 @@ class Outputs:
     def hold(self) -> Iterator[None]:
         """Lock the sinks against every other job. Raises StoreInUse, naming the holder."""
         with contextlib.ExitStack() as stack:
-            for one in self._driven.values():
+            for one in self._by_sink.values():
                 stack.enter_context(one.publisher.hold())
             yield
 
@@ -213,8 +213,8 @@ class Outputs:
         promises = read_promises(store) if store is not None and (self._sinks or parent > 0) else NO_PROMISES
         before = {op.id: op.id for op in self._sinks} if origins is None else origins
         history = History(store, promises, parent, before)
-        compared = {operator: one.compare(history) for operator, one in self._driven.items()}
-        publishers = [one.publisher for one in self._driven.values()]
+        compared = {operator: one.compare(history) for operator, one in self._by_sink.items()}
+        publishers = [one.publisher for one in self._by_sink.values()]
         files = [one.examined for one in publishers if isinstance(one, FilePublisher) and one.examined is not None]
         kept = frozenset(file.prepared for named in promises.named.values() for file in named if file.prepared)
         examined = SinksExamined(compared, files, kept, {one.operator: one.title for one in publishers})
@@ -226,7 +226,7 @@ class Outputs:
     def take(self, examined: SinksExamined, store: NativeStore, attempt: AttemptFacts) -> None:
         """Make every target the attempt's, and make it show exactly what belongs to the attempt's parent."""
         older = [life for life in store.attempts() if life.attempt < attempt.attempt]
-        for one in self._driven.values():
+        for one in self._by_sink.values():
             one.take(Ownership(store, attempt, older), examined.kept)
 
     def reveal(self, parts: Sequence[PartFacts]) -> None:
@@ -237,7 +237,7 @@ class Outputs:
         if not parts:
             return
         epoch = max(part.epoch for part in parts)
-        for operator, one in self._driven.items():
+        for operator, one in self._by_sink.items():
             one.reveal(epoch, [part for part in parts if part.operator == operator])
 
     def note_published(self, store: NativeStore, epoch: int) -> None:
@@ -254,4 +254,4 @@ class Outputs:
     def changed_meanwhile(self) -> EngineStopped | None:
         """Return the error for a folder or bucket that another attempt has taken over, or that became an older copy of
         itself; None if there is none."""
-        return next((error for one in self._driven.values() if (error := one.changed_meanwhile()) is not None), None)
+        return next((error for one in self._by_sink.values() if (error := one.changed_meanwhile()) is not None), None)
