@@ -4,9 +4,9 @@ Workers stage rows, and manifests name them; a committer publishes what manifest
 nothing itself: `abscli.engine.sinks.outputs` carries out what it answers, and `abscli.sim.targets` searches every short
 sequence of events with it. The rules, by the numbers that tests and comments use:
 
-D1  The target is asked before anything is changed, and all targets of a job are asked before one is taken. An obstacle
-    refuses the job, unless the user has permitted it: commits outside of the history and undone commits with
-    --take-ownership, missing rows with --accept-missing-parts.
+D1  The target is asked before anything is changed, and all targets of a job are asked before one is taken. If there
+    is an obstacle, the job ends with an error, unless the user permits it: commits outside of the history and undone
+    commits with --take-ownership, missing rows with --accept-missing-parts.
 D2  Then the attempt takes the target: no older attempt can change it any more. One may have committed rows between the
     question and that, so the target is asked again. Such commits refuse the job as in D1.
 D3  What is due is published before the job starts, in the order of the history.

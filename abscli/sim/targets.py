@@ -80,11 +80,16 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """The attempts and the kept epochs of a store, oldest first. highest: the highest number that is decided."""
+    """The attempts and the kept epochs of a store, oldest first.
+
+    highest: the highest number that is decided.
+    written: the newest delivery that the store has noted; see `Rules.remembers`.
+    """
 
     lives: tuple[Life, ...] = ()
     manifests: tuple[Manifest, ...] = ()
     highest: int = 0
+    written: EpochId | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +176,8 @@ class Rules:
     fences: an attempt that has been replaced completes no epoch.
     commits_singly: rows are staged in the target, and each is committed alone, with a marker of its own. The marker of
     the delivery comes last. Else a delivery is committed in one step with its marker.
+    remembers: the target has markers. Else, as for stdout, the store notes what was delivered, and rows of a delivery
+    that was cut off come again.
     """
 
     compare: Callable[[HistoryFacts[Manifest], TargetFacts], Comparison[Manifest]] = compare
@@ -181,6 +188,7 @@ class Rules:
     keeps_newest_markers: bool = True
     fences: bool = True
     commits_singly: bool = False
+    remembers: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +229,7 @@ def search(rules: Rules = Rules(), limits: Limits = Limits()) -> Found:
         if len(steps) == limits.steps:
             continue
         for step, after in moves(world, rules, limits):
-            if message := violation(world, step, after):
+            if message := violation(world, step, after, may_repeat=not rules.remembers):
                 return Found(len(seen), message, (*steps, step))
             if isinstance(after, World) and after not in seen:
                 seen.add(after)
@@ -229,14 +237,13 @@ def search(rules: Rules = Rules(), limits: Limits = Limits()) -> Found:
     return Found(len(seen), "", ())
 
 
-def violation(before: World, step: str, after: World | Refused) -> str:
-    """Return which property a step breaks; empty if it breaks none."""
+def violation(before: World, step: str, after: World | Refused, *, may_repeat: bool = False) -> str:
+    """Return which property a step breaks; empty if it breaks none. may_repeat: rows may be in the target twice."""
     if isinstance(after, Refused):
         return "" if before.restored else f"refused without a reason: {after.reason}"
-    counts = Counter(after.target.rows)
-    may_repeat = after.may_repeat
-    twice = [row for row, n in counts.items() if n > 1 and (may_repeat is None or row <= may_repeat)]
-    if twice:
+    counts, upto = Counter(after.target.rows), after.may_repeat
+    twice = [row for row, n in counts.items() if n > 1 and (upto is None or row <= upto)]
+    if twice and not may_repeat:
         return f"row {min(twice)} is in the target twice"
     driver = after.driver
     has_looked = step == DELIVERS or step.startswith(RESUMED)
@@ -253,7 +260,8 @@ def moves(world: World, rules: Rules, limits: Limits) -> Iterator[tuple[str, Wor
         yield "the driver is killed", replace(world, driver=None)
         if driver.delivery is not None:
             yield DELIVERS, _deliver(world, driver, rules)
-            if rules.commits_singly and (after := _applied(world.target, driver, rules, most=1)) is not None:
+            in_parts = rules.commits_singly or not rules.remembers
+            if in_parts and (after := _applied(world.target, driver, rules, most=1)) is not None:
                 yield "it is killed within a delivery", replace(world, target=after, driver=None)
         elif epochs < limits.epochs and world.store.highest < 2 * limits.epochs:
             for what in ("rows", "no row", "rows and those of the epoch before"):
@@ -274,7 +282,7 @@ def moves(world: World, rules: Rules, limits: Limits) -> Iterator[tuple[str, Wor
     if len(world.store.manifests) > 1:
         yield "old epochs are removed", _prune(world, rules)
     if world.restored < limits.restores:
-        if world.target_backup is None and world.target.rows:
+        if world.target_backup is None and world.target.rows and rules.remembers:
             yield "the target is backed up", replace(world, target_backup=world.target)
         if world.target_backup is not None and world.target_backup != world.target:
             yield "the backup of the target is restored", replace(
@@ -301,7 +309,7 @@ def resume(
     kept = {manifest.epoch.number: manifest for manifest in store.manifests}
     newest = next(iter(line(store.lives, kept)), 0)
     history = _history(store, kept, newest)
-    found = rules.compare(history, _says(target))
+    found = rules.compare(history, _says(target, None if rules.remembers else store))
     obstacles = {Obstacle.FOREIGN} if found.foreign else set()
     obstacles |= {Obstacle.MISSING} if found.gap is not None else set()
     due = found.due
@@ -320,7 +328,7 @@ def resume(
     driver = driver.told(AttemptBegun())
     taken = replace(_without_old_markers(target, min(kept, default=0), rules), owner=id)
     taken = replace(taken, left=target.left | {*found.foreign})
-    late = [epoch for epoch in _says(taken).shown if not is_on(history.line, epoch)]
+    late = [epoch for epoch in _says(taken).shown if not is_on(history.line, epoch) and rules.remembers]
     own_markers = [epoch for epoch in taken.markers if is_on(history.line, epoch)]
     commit = max(own_markers, key=lambda epoch: epoch.number, default=None)
     driver = driver.told(TargetTaken(bool(late), commit))
@@ -337,7 +345,7 @@ def resume(
     if own and (found.foreign or late):
         may_repeat = position if may_repeat is None else min(position, may_repeat)
     return replace(
-        world, store=Store(lives, store.manifests, store.highest + 1), target=taken, attempts=world.attempts + 1,
+        world, store=replace(store, lives=lives, highest=store.highest + 1), target=taken, attempts=world.attempts + 1,
         driver=driver, may_repeat=may_repeat, may_miss=world.may_miss | (missing if accept else frozenset()),
     )  # fmt: skip
 
@@ -352,7 +360,11 @@ def _history(store: Store, kept: dict[int, Manifest], newest: int) -> HistoryFac
     return HistoryFacts(newest, stretches(store.lives, newest) if newest else (), own, records)
 
 
-def _says(target: Target) -> TargetFacts:
+def _says(target: Target, store: Store | None = None) -> TargetFacts:
+    """Return the facts about a target. store: for a target without markers; None for others."""
+    if store is not None:
+        written = [] if store.written is None else [store.written]
+        return TargetFacts(written, frozenset(), lambda epoch: False, remembers=False)
     shown = (target.markers | {cut.made_for for cut in target.parts}) - target.left
     unfinished = frozenset(cut.made_for for cut in target.parts if not _has(target, cut.made_for))
     in_order = sorted(shown, key=lambda epoch: epoch.number)
@@ -408,7 +420,8 @@ def _complete(world: World, driver: Driver, what: str, rules: Rules) -> World:
     if rules.commits_singly:
         target = replace(target, waiting=target.waiting | {*fresh})
     kept = (*store.manifests, manifest)
-    return replace(world, store=Store(store.lives, kept, epoch.number), driver=after, target=target)
+    store = replace(store, manifests=kept, highest=epoch.number)
+    return replace(world, store=store, driver=after, target=target)
 
 
 class _Part(NamedTuple):
@@ -423,7 +436,10 @@ def _deliver(world: World, driver: Driver, rules: Rules) -> World:
     target = _applied(world.target, driver, rules)
     if target is None or driver.delivery is None:
         return replace(world, driver=None)
-    return replace(world, target=target, driver=driver.told(RowsPublished(driver.delivery.epoch)))
+    commit = driver.delivery.epoch
+    told = driver.told(RowsPublished(commit if rules.remembers else None))
+    store = world.store if rules.remembers else replace(world.store, written=commit)
+    return replace(world, target=target, driver=told, store=store)
 
 
 def _wake(world: World, driver: Driver, rules: Rules) -> World:
@@ -449,6 +465,8 @@ def _applied(target: Target, driver: Driver, rules: Rules, most: int | None = No
     for action in driver.todo:
         if isinstance(action, VerifyCommit) and not _has(target, action.commit):
             return None
+    if not rules.remembers:
+        return replace(target, rows=tuple(sorted((*target.rows, *(cut.row for cut in delivery.cuts[:most])))))
     if rules.checks_marker and delivery.epoch in target.markers:
         return target
     if not rules.commits_singly:

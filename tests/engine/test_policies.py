@@ -107,6 +107,7 @@ def lost_and_surplus(counts: Counter[str], found: dict[str, int]) -> tuple[int, 
 # -- one life ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(3)
 @EveryPolicy
 @pytest.mark.parametrize(
     "job", [(skewed, write_skewed, "word"), (countdown, write_countdown, "id")], ids=["skew", "loop"]

@@ -118,6 +118,7 @@ def test_a_worker_is_lost_while_timers_wait_and_every_alarm_comes_once(tmp_path:
 
 
 @pytest.mark.minutes
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("lost", [0, 1])
 def test_a_timer_that_fails_is_a_dead_letter_once_though_a_worker_is_lost(tmp_path: Path, lost: int) -> None:
     topology = alarms(tmp_path)

@@ -139,6 +139,7 @@ def test_a_job_that_is_killed_before_an_outcome_goes_on_exactly(
     assert findings(uri, job_file(word_count(2), tmp_path)) == set()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("policy", ["aligned", "unaligned"])
 def test_logs_lie_in_packs_as_well(tmp_path: Path, s3: ObjectServer, policy: str) -> None:
     """Of a loop of parallel tasks that turns while epochs are taken; stopped in the middle of it, and gone on with."""

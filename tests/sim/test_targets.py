@@ -27,6 +27,13 @@ def test_each_row_is_in_the_target_once_or_the_job_is_refused(steps: int, singly
     assert found.worlds > 10_000
 
 
+@pytest.mark.parametrize("steps", [9, pytest.param(11, marks=pytest.mark.soak)])
+def test_no_row_is_missing_in_a_target_without_markers(steps: int) -> None:
+    found = search(Rules(remembers=False, checks_owner=False), Limits(steps=steps))
+    assert (found.message, found.steps) == ("", ())
+    assert found.worlds > 5_000
+
+
 Answer = tuple[Committer[Manifest], tuple[Action[Manifest], ...]]
 Compare = Comparison[Manifest]
 History = HistoryFacts[Manifest]
@@ -57,6 +64,11 @@ def without_t5(history: History, target: TargetFacts) -> Compare:
 def without_t3(history: History, target: TargetFacts) -> Compare:
     """A delivery is taken for committed when some of its parts are."""
     return compare(history, replace(target, unfinished=frozenset()))
+
+
+def without_t7(history: History, target: TargetFacts) -> Compare:
+    """What the store has noted is taken for what the target says of itself."""
+    return compare(history, replace(target, shown=(), remembers=True))
 
 
 class WithoutD2(Committer[Manifest]):
@@ -105,6 +117,7 @@ SINGLY = Rules(commits_singly=True)
         (Rules(compare=without_t5), "is missing"),
         (Rules(checks_owner=False, fences=False), "is in the target twice"),
         (Rules(fences=False), "is in the target twice"),
+        (Rules(compare=without_t7, remembers=False, checks_owner=False), "refused without a reason"),
         (Rules(committer=WithoutD2), "is in the target twice"),
         (Rules(committer=WithoutD3), "is missing"),
         (Rules(committer=WithoutD4), "is in the target twice"),
@@ -114,7 +127,7 @@ SINGLY = Rules(commits_singly=True)
         (Rules(keeps_newest_markers=False), "refused without a reason"),
     ],
     ids=[
-        "T1", "T2", "T2 and markers", "T3", "T4", "T5", "owner and fences", "fences", "D2", "D3", "D4", "D5",
+        "T1", "T2", "T2 and markers", "T3", "T4", "T5", "owner and fences", "fences", "T7", "D2", "D3", "D4", "D5",
         "D5, parts", "records", "newest markers",
     ],
 )  # fmt: skip

@@ -225,6 +225,7 @@ def home(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
+@pytest.mark.soak
 def test_the_output_of_a_query_that_goes_on_is_exact_however_often_it_goes_back(
     home: Path, spark: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

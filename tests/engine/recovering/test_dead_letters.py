@@ -60,6 +60,7 @@ def letters(folder: Path) -> list[int]:
     return sorted(int(json.loads(json.loads(line)["record"])["id"]) for line in lines)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("policy", ["aligned", "unaligned"])
 @pytest.mark.parametrize("alone", [True, False])
 def test_each_is_shown_once(tmp_path: Path, policy: str, alone: bool) -> None:

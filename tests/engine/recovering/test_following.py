@@ -160,6 +160,7 @@ class Followed(Kills):
         return self._service
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("recovery", list(Scope))
 @pytest.mark.parametrize("name", ["pipelines", "spread"])
 def test_every_row_counts_once_while_workers_are_lost(tmp_path: Path, recovery: Scope, name: str) -> None:

@@ -75,6 +75,7 @@ class Zombie:
 
 
 @pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("recovery", "step"),
     [*((Scope.LOCAL, step) for step in range(1, STEPS_AN_EPOCH + 1)), (Scope.SUBGRAPH, 2), (Scope.SUBGRAPH, 5),

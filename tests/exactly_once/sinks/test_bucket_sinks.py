@@ -224,7 +224,7 @@ def server_of(lines: Lines, servers: Servers) -> ObjectServer:
     return servers.get({"az": AZURITE, "gs": GOOGLE}.get(lines.out[:2], MOTO))
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.cell("M", "exact", "bucket")
 @EACH
 @pytest.mark.parametrize("fault", Fault)
