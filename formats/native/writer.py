@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 
 from formats.errors import Damaged, NotFound, OtherJob
@@ -35,7 +36,10 @@ from formats.view import FileFacts, total
 def create(storage: Storage, job: str) -> None:
     """Make the directory a store of `job`, or check that it is one; OtherJob if it is another's."""
     if check_store_of(storage, job):
-        put_store(storage, job)
+        try:
+            put_store(storage, job)
+        except FileExistsError:  # another process was first; of whose attempts one goes on
+            check_store_of(storage, job)
 
 
 def check_store_of(storage: Storage, job: str) -> bool:
@@ -81,8 +85,10 @@ def put_topology(storage: Storage, topology: Topology) -> str:
     sha256 = digest(data)
     path = layout.topology(sha256)
     if storage.size(path) is None:
-        storage.put(path, data)
-    elif storage.read(path) != data:
+        with contextlib.suppress(FileExistsError):  # another process has just stored the same graph
+            storage.put(path, data)
+            return sha256
+    if storage.read(path) != data:
         raise Damaged(f"does not have the digest {sha256[:12]}… of its name", path=f"{storage.root}/{path}")
     return sha256
 

@@ -42,7 +42,7 @@ from formats.native.facts import (
 from formats.native.hashing import key_groups
 from formats.native.remove import remove_epoch
 from formats.native.store import NativeStore
-from formats.native.writer import check_store_of, create, put_aborted, put_fence, put_file
+from formats.native.writer import check_store_of, create, put_aborted, put_fence, put_file, put_topology
 from formats.reference import BadReference, Reference, parse_reference
 from formats.storage import LocalStorage, MemoryStorage, walk
 from formats.timestamps import seconds_between
@@ -499,6 +499,26 @@ def test_reading_a_store_of_garbage_raises_nothing_but_format_errors(data: st.Da
             list(store.log(epoch.epoch, ChannelId.parse("seen/0->seen/0")))
     except FormatError:
         pass
+
+
+def test_two_processes_that_create_one_store_at_once_have_one_store() -> None:
+    class Late(MemoryStorage):
+        """A process that has looked before the other one wrote."""
+
+        def size(self, path: str) -> int | None:
+            return None
+
+        def put(self, path: str, data: bytes | memoryview, *, replace: bool = False) -> None:
+            self.files = other.files
+            super().put(path, data, replace=replace)
+
+    other = MemoryStorage()
+    create(other, "job")
+    sha256 = put_topology(other, loop_job())
+    create(Late(), "job")
+    assert put_topology(Late(), loop_job()) == sha256
+    with pytest.raises(OtherJob, match="is the store of job 'job'"):
+        create(Late(), "another job")
 
 
 def test_a_store_that_another_process_creates_between_two_looks_is_a_store() -> None:
