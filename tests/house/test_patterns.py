@@ -369,7 +369,8 @@ def test_every_pattern_takes_time_in_proportion_to_its_text() -> None:
     ],
 )
 def test_a_pattern_of_quadratic_or_longer_time_is_found(text: str | bytes, flags: int, method: str) -> None:
-    assert list(slow_texts(Pattern("here", text, flags, frozenset({method}))))
+    pattern = Pattern("here", text, flags, frozenset({method}))
+    assert any(list(slow_texts(pattern)) for _ in range(3))  # beside busy processes a short time may seem long
 
 
 def test_linear_patterns_pass() -> None:
