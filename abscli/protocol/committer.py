@@ -39,7 +39,7 @@ D = TypeVar("D", bound=Delivery)
 
 
 class Obstacle(StrEnum):
-    """What stands against taking a target, in the order in which it is reported.
+    """A reason not to take a target, in the order in which reasons are reported.
 
     UNDONE: the target was replaced or rolled back. FOREIGN: it has commits outside of the history. MISSING: it lacks
     rows that no kept manifest names. LOST: rows that are due are no longer staged.
@@ -53,7 +53,7 @@ class Obstacle(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Permissions:
-    """What the user permits for all sinks of an attempt, by options.
+    """Permissions that the user gives by options, for all sinks of an attempt.
 
     take_ownership: write to a target that has commits outside of the history.
     accept_missing: go on although rows of the history are missing.
@@ -168,7 +168,7 @@ Action = Refuse | Take | VerifyCommit | Publish[D] | DiscardAbandoned | DiscardU
 
 
 class CommitterStage(StrEnum):
-    """How far an attempt has come with a target."""
+    """Stage of an attempt at one target."""
 
     NEW = "new"
     ASKED = "asked"
@@ -180,7 +180,7 @@ class CommitterStage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Committer(Generic[D]):
-    """What an attempt knows of one target; a value, which `on` replaces.
+    """State of an attempt at one target; a value, which `on` replaces.
 
     epoch: the newest whose manifest is known.
     due: what is to be published, oldest first.

@@ -93,7 +93,7 @@ def coordinator_event(words: list[str]) -> e.CoordinatorEvent:
 
 
 class Rows(NamedTuple):
-    """What a manifest names for a target. cut_for: the epochs that the rows were cut for."""
+    """Rows that a manifest names for a target. cut_for: the epochs that they were cut for."""
 
     epoch: int
     cut_for: tuple[int, ...]
@@ -107,7 +107,7 @@ class Rows(NamedTuple):
 
 
 def rows(words: list[str]) -> list[Rows]:
-    """Of manifests: `5:4,5` is that of epoch 5, with rows that were cut for 4 and 5."""
+    """Parse rows of manifests: `5:4,5` is the manifest of epoch 5, with rows that were cut for epochs 4 and 5."""
     named = (word.partition(":") for word in words)
     return [Rows(int(epoch), tuple(map(int, cuts.split(",")))) for epoch, _, cuts in named]
 

@@ -67,7 +67,7 @@ def without_t3(history: History, target: TargetFacts) -> Compare:
 
 
 def without_t7(history: History, target: TargetFacts) -> Compare:
-    """What the store has noted is taken for what the target says of itself."""
+    """The note in the store is ignored."""
     return compare(history, replace(target, shown=(), remembers=True))
 
 

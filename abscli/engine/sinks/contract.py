@@ -95,7 +95,7 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What a target lacks, and what stands against taking it.
+    """The pending rows of a target, and the obstacles to taking it.
 
     due: what is published when the attempt begins, oldest first.
     obstacles: by kind, the error with which the job is refused.

@@ -21,7 +21,7 @@ DATE, SECONDS, MOMENT = len("2026-01-01"), len("2026-01-01T12:00:00"), len("2026
 """Characters."""
 
 PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-"""How many of a unit of time a second has."""
+"""Units of time per second."""
 
 FIRST_SECOND, END_SECOND = -62_135_596_800, 253_402_300_800
 """Of the years 1 to 9999, which Python's times have, since 1970."""

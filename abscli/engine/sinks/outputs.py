@@ -147,8 +147,8 @@ def _is_abandoned(part: StagedPartName, *, older: Collection[str], first_epoch: 
     """Tell whether no manifest can name rows any more that wait in a target.
 
     older: the ids of the store's older attempts.
-    first_epoch: of the attempt that takes the target. A copy of the store may have gone on further: what it has staged
-    there has higher numbers.
+    first_epoch: of the attempt that takes the target. Rows that a copy of the store has staged since have higher
+    numbers.
     named: the rows that manifests of the store name.
     """
     return part.id.attempt_id in older and part.id.epoch < first_epoch and part.name not in named

@@ -43,7 +43,7 @@ def moment(text: str) -> datetime.datetime:
 
 
 def parser(type: pa.DataType) -> Callable[[Any], Any]:
-    """How a reader makes a value of the type from what is in the file."""
+    """Return the function that parses a value of the type."""
     if pa.types.is_duration(type):
         return duration
     if pa.types.is_timestamp(type):
