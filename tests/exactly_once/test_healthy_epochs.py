@@ -11,19 +11,26 @@ import json
 import os
 import random
 import sys
+import time
 import uuid
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from abscli.engine.coordinator import Progress, Service
 from abscli.engine.generations.rescaling import Rescale, publish
 from abscli.engine.job import Outcome, run_job
 from abscli.engine.losses.decisions import Scope
+from abscli.engine.sources.files.jsonl import JsonLinesSource
 from abscli.engine.sources.kafka import source as kafka_source
-from abscli.engine.sources.postgres import reading
+from abscli.engine.sources.kafka.source import KafkaSource
+from abscli.engine.sources.postgres import source as postgres_source
+from abscli.engine.sources.postgres.source import PostgresSource
 from abscli.planner.rescale import with_parallelism
 from abscli.stores.native.check import check
 from abscli.stores.recovery import JobFile
@@ -46,10 +53,7 @@ ROWS, A_FILE = 2400, 20
 UNREADABLE, REFUSED = 31, 50
 """One row in so many is not what the source expects; the function raises for one in so many."""
 FUNCTION = """
-import time
-
 def refuse(batch):
-    time.sleep(batch.num_rows * 0.0004)
     if any(id % 50 == 7 for id in batch.column("id").to_pylist()):
         raise ValueError("refused")
     return batch
@@ -229,14 +233,27 @@ class Servers:
         return self.broker.address, name
 
 
+def slowly(read: Callable[[Any], pa.RecordBatch | None]) -> Callable[[Any], pa.RecordBatch | None]:
+    """Return a function that takes some time for a batch with rows, so that a job has many epochs."""
+
+    def slow(source: object) -> pa.RecordBatch | None:
+        batch = read(source)
+        time.sleep(0.008 if batch is not None and batch.num_rows else 0.001)
+        return batch
+
+    return slow
+
+
 @pytest.mark.parametrize("source", ["files", "kafka", "table"])
 def test_nothing_is_found_in_healthy_epochs(
     tmp_path: Path, broker: Broker, postgres_server: Postgres, monkeypatch: pytest.MonkeyPatch, source: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     monkeypatch.setenv("HEALTHY_DATABASE", postgres_server.url)
-    for module in (kafka_source, reading):  # as small as a file: an epoch ends between two batches
+    for module in (kafka_source, postgres_source):
         monkeypatch.setattr(module, "ROWS", A_FILE)
+    for kind in (JsonLinesSource, KafkaSource, PostgresSource):
+        monkeypatch.setattr(kind, "read", slowly(kind.read))
     epochs = jobs = 0
     while epochs < EPOCHS:
         seed = f"{source} {SEED + jobs}"
