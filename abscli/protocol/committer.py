@@ -219,14 +219,11 @@ class Committer(Generic[D]):
 
     def _refused(self, obstacles: set[Obstacle] | frozenset[Obstacle]) -> tuple[Action[D], ...]:
         """Return the refusal for the first obstacle that is not permitted; empty if all are."""
-        forgiven = Obstacle.UNDONE in obstacles and self.permissions.take_ownership
-        for obstacle in Obstacle:
-            # Of commits that were undone nobody knows which rows are missing: their loss is permitted with them.
-            if obstacle in obstacles and not self.permissions.permit(obstacle) and not (
-                forgiven and obstacle is Obstacle.LOST
-            ):
-                return (Refuse(obstacle),)
-        return ()
+        counted = set(obstacles)
+        if Obstacle.UNDONE in obstacles and self.permissions.take_ownership:
+            counted.discard(Obstacle.LOST)  # with rolled back commits, their rows are permitted to be lost
+        refused = (one for one in Obstacle if one in counted and not self.permissions.permit(one))
+        return tuple(Refuse(obstacle) for obstacle in refused)[:1]
 
     def _next(self) -> tuple[Committer[D], tuple[Action[D], ...]]:
         if self.due:

@@ -10,6 +10,7 @@ Properties:
 - No row is in the target twice. When a job has begun, or has made a delivery, and has nothing more to deliver, each row
   of its history is there once.
 - A job is refused only if its target or its store was restored from a backup.
+- After an attempt has begun, no row of an ended attempt is still staged, except rows that a manifest names.
 
 If the user takes ownership, rows that foreign commits may have written can be there twice. If the user accepts that
 rows are missing, those rows may be missing.
@@ -28,6 +29,9 @@ from abscli.protocol.committer import (
     Action,
     AttemptBegun,
     Committer,
+    CommitterStage,
+    DiscardAbandoned,
+    DiscardUnnamed,
     Event,
     ManifestWritten,
     Obstacle,
@@ -100,6 +104,7 @@ class Target:
     owner: the attempt that took it last.
     left: foreign epochs that the user has accepted.
     parts, waiting: rows that were staged in the target and are committed, or not; see `Rules.commits_singly`.
+    is_undone: whether the target reports that commits were undone; see `Rules.keeps_markers`.
     """
 
     rows: tuple[int, ...] = ()
@@ -108,6 +113,7 @@ class Target:
     left: frozenset[EpochId] = frozenset()
     parts: frozenset[Cut] = frozenset()
     waiting: frozenset[Cut] = frozenset()
+    is_undone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +123,14 @@ class Driver:
     newest: the newest complete epoch of its history; None for the start.
     committer: what it knows of the target.
     todo: what the committer has answered last.
+    staged: the rows of the next epoch, if they are staged already.
     """
 
     id: str
     newest: Manifest | None
     committer: Committer[Manifest]
     todo: tuple[Action[Manifest], ...] = ()
+    staged: tuple[Cut, ...] = ()
 
     def told(self, event: Event[Manifest]) -> Driver:
         """Return the driver after an event."""
@@ -178,6 +186,8 @@ class Rules:
     the delivery comes last. Else a delivery is committed in one step with its marker.
     remembers: the target has markers. Else, as for stdout, the store notes what was delivered, and rows of a delivery
     that was cut off come again.
+    keeps_markers: markers are stored apart from the rows, as those of a Kafka topic. A target that is restored from a
+    backup keeps them, and reports that commits were undone.
     """
 
     compare: Callable[[HistoryFacts[Manifest], TargetFacts], Comparison[Manifest]] = compare
@@ -189,6 +199,7 @@ class Rules:
     fences: bool = True
     commits_singly: bool = False
     remembers: bool = True
+    keeps_markers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,11 +257,21 @@ def violation(before: World, step: str, after: World | Refused, *, may_repeat: b
     if twice and not may_repeat:
         return f"row {min(twice)} is in the target twice"
     driver = after.driver
+    if step.startswith(RESUMED) and (staged := left_behind(after)):
+        return f"row {min(cut.row for cut in staged)} stays staged"
     has_looked = step == DELIVERS or step.startswith(RESUMED)
     if not has_looked or driver is None or driver.delivery is not None or driver.newest is None:
         return ""
     missing = set(range(1, driver.newest.position + 1)) - counts.keys() - after.may_miss
     return f"row {min(missing)} is missing" if missing else ""
+
+
+def left_behind(world: World) -> frozenset[Cut]:
+    """Return the rows of ended attempts that are still staged in the target of a ready attempt (D6)."""
+    driver, store = world.driver, world.store
+    if driver is None or driver.committer.stage is not CommitterStage.READY:
+        return frozenset()
+    return frozenset(cut for cut in world.target.waiting if _is_abandoned(cut, driver, store))
 
 
 def moves(world: World, rules: Rules, limits: Limits) -> Iterator[tuple[str, World | Refused]]:
@@ -264,8 +285,10 @@ def moves(world: World, rules: Rules, limits: Limits) -> Iterator[tuple[str, Wor
             if in_parts and (after := _applied(world.target, driver, rules, most=1)) is not None:
                 yield "it is killed within a delivery", replace(world, target=after, driver=None)
         elif epochs < limits.epochs and world.store.highest < 2 * limits.epochs:
-            for what in ("rows", "no row", "rows and those of the epoch before"):
+            for what in ("rows",) if driver.staged else ("rows", "no row", "rows and those of the epoch before"):
                 yield f"an epoch with {what} is complete", _complete(world, driver, what, rules)
+        if rules.commits_singly and not driver.staged:
+            yield "the rows of the next epoch are staged", _stage(world, driver)
         if world.stopped is None:
             yield "the driver is stopped", replace(world, driver=None, stopped=driver)
     elif world.attempts < limits.attempts:
@@ -285,9 +308,10 @@ def moves(world: World, rules: Rules, limits: Limits) -> Iterator[tuple[str, Wor
         if world.target_backup is None and world.target.rows and rules.remembers:
             yield "the target is backed up", replace(world, target_backup=world.target)
         if world.target_backup is not None and world.target_backup != world.target:
-            yield "the backup of the target is restored", replace(
-                world, target=world.target_backup, restored=world.restored + 1
-            )
+            backup = world.target_backup
+            if rules.keeps_markers:
+                backup = replace(world.target, rows=backup.rows, is_undone=True)
+            yield "the backup of the target is restored", replace(world, target=backup, restored=world.restored + 1)
         if world.store_backup is None and world.store.manifests:
             yield "the store is backed up", replace(world, store_backup=world.store)
         if world.store_backup is not None and driver is None and world.store_backup != world.store:
@@ -310,7 +334,8 @@ def resume(
     newest = next(iter(line(store.lives, kept)), 0)
     history = _history(store, kept, newest)
     found = rules.compare(history, _says(target, None if rules.remembers else store))
-    obstacles = {Obstacle.FOREIGN} if found.foreign else set()
+    obstacles = {Obstacle.UNDONE} if found.undone is not None else set()
+    obstacles |= {Obstacle.FOREIGN} if found.foreign else set()
     obstacles |= {Obstacle.MISSING} if found.gap is not None else set()
     due = found.due
     if rules.commits_singly and any(_lost(target, cut) for one in due for cut in one.cuts):
@@ -321,12 +346,12 @@ def resume(
     driver = Driver(id, kept.get(newest), rules.committer(Permissions(own, accept)))
     driver = driver.told(TargetAsked(newest, due, frozenset(obstacles)))
     if driver.is_refused:
-        return Refused(f"{min(obstacles)}: {found.gap or found.foreign}")
+        return Refused(f"{min(obstacles)}: {found.undone or found.gap or found.foreign}")
     if meanwhile is not None:
         world = _wake(world, meanwhile, rules)
         target = world.target
     driver = driver.told(AttemptBegun())
-    taken = replace(_without_old_markers(target, min(kept, default=0), rules), owner=id)
+    taken = replace(_without_old_markers(target, min(kept, default=0), rules), owner=id, is_undone=False)
     taken = replace(taken, left=target.left | {*found.foreign})
     late = [epoch for epoch in _says(taken).shown if not is_on(history.line, epoch) and rules.remembers]
     own_markers = [epoch for epoch in taken.markers if is_on(history.line, epoch)]
@@ -341,12 +366,14 @@ def resume(
     lives = (*store.lives, Life(first, newest, id))
     position = kept[newest].position if newest else 0
     missing = set(range(1, position + 1)) - {*taken.rows} - {cut.row for one in due for cut in one.cuts}
+    accepts_loss = accept or (own and found.undone is not None)
     may_repeat = world.may_repeat
     if own and (found.foreign or late):
         may_repeat = position if may_repeat is None else min(position, may_repeat)
+    store = replace(store, lives=lives, highest=store.highest + 1)
     return replace(
-        world, store=replace(store, lives=lives, highest=store.highest + 1), target=taken, attempts=world.attempts + 1,
-        driver=driver, may_repeat=may_repeat, may_miss=world.may_miss | (missing if accept else frozenset()),
+        world, store=store, target=_tidied(taken, driver, store), attempts=world.attempts + 1, driver=driver,
+        may_repeat=may_repeat, may_miss=world.may_miss | (missing if accepts_loss else frozenset()),
     )  # fmt: skip
 
 
@@ -368,7 +395,8 @@ def _says(target: Target, store: Store | None = None) -> TargetFacts:
     shown = (target.markers | {cut.made_for for cut in target.parts}) - target.left
     unfinished = frozenset(cut.made_for for cut in target.parts if not _has(target, cut.made_for))
     in_order = sorted(shown, key=lambda epoch: epoch.number)
-    return TargetFacts(in_order, unfinished, lambda epoch: _has(target, epoch))
+    undone = "it was replaced" if target.is_undone else None
+    return TargetFacts(in_order, unfinished, lambda epoch: _has(target, epoch), undone)
 
 
 def _lost(target: Target, cut: Cut) -> bool:
@@ -406,8 +434,8 @@ def _complete(world: World, driver: Driver, what: str, rules: Rules) -> World:
         return replace(world, driver=None)
     epoch = EpochId(driver.id, store.highest + 1)
     position = before.position if before is not None else 0
-    cuts = () if what == "no row" else (Cut(epoch, position + 1), Cut(epoch, position + 2))
-    fresh = cuts
+    fresh = () if what == "no row" or driver.staged else _next_rows(epoch, before)
+    cuts = driver.staged or fresh
     if what.endswith("before") and before is not None and before.epoch.attempt_id == driver.id:
         cuts = (*before.cuts, *cuts)
     parent = before.epoch.number if before is not None else 0
@@ -415,13 +443,45 @@ def _complete(world: World, driver: Driver, what: str, rules: Rules) -> World:
     files = tuple(SinkFile(TARGET, part_name(0, cut.made_for.number), 1, 1, "") for cut in cuts)
     records = committed_after(last, {}, parent, [cast(PartFacts, _Part("out", files))])
     manifest = Manifest(epoch, parent, cuts, cuts[-1].row if cuts else position, records[0] if records else None)
-    after = replace(driver, newest=manifest).told(ManifestWritten(epoch.number, manifest if cuts else None))
+    after = replace(driver, newest=manifest, staged=()).told(ManifestWritten(epoch.number, manifest if cuts else None))
     target = world.target
     if rules.commits_singly:
         target = replace(target, waiting=target.waiting | {*fresh})
     kept = (*store.manifests, manifest)
     store = replace(store, manifests=kept, highest=epoch.number)
-    return replace(world, store=store, driver=after, target=target)
+    return replace(world, store=store, driver=after, target=_tidied(target, after, store))
+
+
+def _stage(world: World, driver: Driver) -> World:
+    """Stage the rows of the next epoch, before its manifest is written."""
+    rows = _next_rows(EpochId(driver.id, world.store.highest + 1), driver.newest)
+    target = replace(world.target, waiting=world.target.waiting | {*rows})
+    return replace(world, target=target, driver=replace(driver, staged=rows))
+
+
+def _next_rows(epoch: EpochId, newest: Manifest | None) -> tuple[Cut, ...]:
+    position = newest.position if newest is not None else 0
+    return Cut(epoch, position + 1), Cut(epoch, position + 2)
+
+
+def _tidied(target: Target, driver: Driver, store: Store) -> Target:
+    """Return the target after the driver has discarded what its committer says (D6)."""
+    waiting = target.waiting
+    for action in driver.todo:
+        if isinstance(action, DiscardAbandoned):
+            waiting = frozenset(cut for cut in waiting if not _is_abandoned(cut, driver, store))
+        elif isinstance(action, DiscardUnnamed):
+            gone = {cut for cut in waiting if cut.made_for.attempt_id == driver.id}
+            waiting -= {cut for cut in gone if cut.made_for.number <= action.epoch}
+    return replace(target, waiting=waiting)
+
+
+def _is_abandoned(cut: Cut, driver: Driver, store: Store) -> bool:
+    """Tell whether an ended attempt of the store has staged a row that no manifest can name any more."""
+    *older, own = store.lives
+    named = {cut for manifest in store.manifests for cut in manifest.cuts}
+    is_older = own.id == driver.id and any(life.id == cut.made_for.attempt_id for life in older)
+    return is_older and cut.made_for.number < own.first_epoch and cut not in named
 
 
 class _Part(NamedTuple):
@@ -439,7 +499,7 @@ def _deliver(world: World, driver: Driver, rules: Rules) -> World:
     commit = driver.delivery.epoch
     told = driver.told(RowsPublished(commit if rules.remembers else None))
     store = world.store if rules.remembers else replace(world.store, written=commit)
-    return replace(world, target=target, driver=told, store=store)
+    return replace(world, target=_tidied(target, told, store), driver=told, store=store)
 
 
 def _wake(world: World, driver: Driver, rules: Rules) -> World:
@@ -460,7 +520,7 @@ def _applied(target: Target, driver: Driver, rules: Rules, most: int | None = No
     most: how many rows, if they are committed singly; None for all.
     """
     delivery = driver.delivery
-    if delivery is None or (rules.checks_owner and target.owner != driver.id):
+    if delivery is None or target.is_undone or (rules.checks_owner and target.owner != driver.id):
         return None
     for action in driver.todo:
         if isinstance(action, VerifyCommit) and not _has(target, action.commit):

@@ -34,6 +34,7 @@ REASONS = {
     "engine/sinks/moves.py:inode": ANSWER,
     "engine/sinks/moves.py:set_aside": RACE,
     "engine/sinks/moves.py:clear": GONE,
+    "engine/sinks/moves.py:stage": RETRY,
     "engine/sinks/moves.py:_drop": GONE,
     "engine/sinks/moves.py:_link_beside": ANSWER,
     "engine/sinks/moves.py:_are_one": ANSWER,

@@ -10,6 +10,8 @@ from abscli.planner.target import Comparison, HistoryFacts, TargetFacts, compare
 from abscli.protocol.committer import (
     Action,
     Committer,
+    DiscardAbandoned,
+    DiscardUnnamed,
     Event,
     ManifestWritten,
     TargetAsked,
@@ -23,6 +25,13 @@ from abscli.sim.targets import Limits, Manifest, Rules, search
 @pytest.mark.parametrize("steps", [9, pytest.param(12, marks=pytest.mark.soak)])
 def test_each_row_is_in_the_target_once_or_the_job_is_refused(steps: int, singly: bool) -> None:
     found = search(Rules(commits_singly=singly), Limits(steps=steps))
+    assert (found.message, found.steps) == ("", ())
+    assert found.worlds > 10_000
+
+
+@pytest.mark.parametrize("steps", [9, pytest.param(11, marks=pytest.mark.soak)])
+def test_a_target_that_is_replaced_and_keeps_its_markers_refuses_the_job(steps: int) -> None:
+    found = search(Rules(keeps_markers=True), Limits(steps=steps))
     assert (found.message, found.steps) == ("", ())
     assert found.worlds > 10_000
 
@@ -61,6 +70,11 @@ def without_t5(history: History, target: TargetFacts) -> Compare:
     return replace(compare(history, target), gap=None)
 
 
+def without_t6(history: History, target: TargetFacts) -> Compare:
+    """The report of a target that it lost commits is ignored."""
+    return compare(history, replace(target, undone=None))
+
+
 def without_t3(history: History, target: TargetFacts) -> Compare:
     """A delivery is taken for committed when some of its parts are."""
     return compare(history, replace(target, unfinished=frozenset()))
@@ -69,6 +83,13 @@ def without_t3(history: History, target: TargetFacts) -> Compare:
 def without_t7(history: History, target: TargetFacts) -> Compare:
     """The note in the store is ignored."""
     return compare(history, replace(target, shown=(), remembers=True))
+
+
+class WithoutD1(Committer[Manifest]):
+    """Obstacles are ignored."""
+
+    def on(self, event: Event[Manifest]) -> Answer:
+        return super().on(replace(event, obstacles=frozenset()) if isinstance(event, TargetAsked) else event)
 
 
 class WithoutD2(Committer[Manifest]):
@@ -102,6 +123,23 @@ class WithoutD5(Committer[Manifest]):
         return committer, tuple(action for action in actions if not isinstance(action, VerifyCommit))
 
 
+class WithoutD6(Committer[Manifest]):
+    """Staged rows of ended attempts are not discarded."""
+
+    def on(self, event: Event[Manifest]) -> Answer:
+        committer, actions = super().on(event)
+        return committer, tuple(action for action in actions if not isinstance(action, DiscardAbandoned))
+
+
+class DiscardsTooMuch(Committer[Manifest]):
+    """Staged rows of the next epoch are discarded, too."""
+
+    def on(self, event: Event[Manifest]) -> Answer:
+        committer, actions = super().on(event)
+        later = (DiscardUnnamed(one.epoch + 1) if isinstance(one, DiscardUnnamed) else one for one in actions)
+        return committer, tuple(later)
+
+
 SINGLY = Rules(commits_singly=True)
 """Each part is committed alone, as by prepared transactions."""
 
@@ -115,6 +153,10 @@ SINGLY = Rules(commits_singly=True)
         (replace(SINGLY, compare=without_t3), "is missing"),
         (Rules(compare=without_t4, committer=WithoutD2), "is in the target twice"),
         (Rules(compare=without_t5), "is missing"),
+        (Rules(compare=without_t6, keeps_markers=True), "is missing"),
+        (Rules(committer=WithoutD1), "is in the target twice"),
+        (replace(SINGLY, committer=WithoutD6), "stays staged"),
+        (replace(SINGLY, committer=DiscardsTooMuch), "refused without a reason"),
         (Rules(checks_owner=False, fences=False), "is in the target twice"),
         (Rules(fences=False), "is in the target twice"),
         (Rules(compare=without_t7, remembers=False, checks_owner=False), "refused without a reason"),
@@ -127,7 +169,8 @@ SINGLY = Rules(commits_singly=True)
         (Rules(keeps_newest_markers=False), "refused without a reason"),
     ],
     ids=[
-        "T1", "T2", "T2 and markers", "T3", "T4", "T5", "owner and fences", "fences", "T7", "D2", "D3", "D4", "D5",
+        "T1", "T2", "T2 and markers", "T3", "T4", "T5", "T6", "D1", "D6",
+        "D6, next epoch", "owner and fences", "fences", "T7", "D2", "D3", "D4", "D5",
         "D5, parts", "records", "newest markers",
     ],
 )  # fmt: skip

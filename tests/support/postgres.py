@@ -153,3 +153,8 @@ def execute(url: str, *statements: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         for statement in statements:
             connection.execute(statement.encode())
+
+
+def prepared_in(url: str) -> list[str]:
+    """Return the ids of all prepared transactions of a server."""
+    return [gid for (gid,) in rows(url, "select gid from pg_prepared_xacts order by gid")]

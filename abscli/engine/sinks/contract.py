@@ -97,12 +97,14 @@ class History:
 class Compared:
     """The pending rows of a target, and the obstacles to taking it.
 
-    due: what is published when the attempt begins, oldest first.
+    title: what messages call the target.
+    due: rows that are published when the attempt begins, oldest first.
     obstacles: by kind, the error with which the job is refused.
     foreign: its commits outside of the history that cannot be taken back.
     keys: of all parts that were looked for; see `elsewhere.key_of`.
     """
 
+    title: str
     due: tuple[Delivery, ...]
     obstacles: Mapping[Obstacle, Exception]
     foreign: tuple[EpochId, ...]
@@ -111,11 +113,16 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """An attempt that takes targets. older: the attempts of the store before it."""
+    """An attempt that takes targets.
+
+    older: the attempts of the store before it.
+    kept: the transactions that any manifest of the store names.
+    """
 
     store: NativeStore
     attempt: AttemptFacts
     older: Sequence[AttemptFacts]
+    kept: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +142,6 @@ class Publisher(Protocol):
     There is one for part files, which wait next to the place where they become visible, and one for all other targets,
     whose rows wait in the store or in prepared transactions.
     """
-
-    @property
-    def operator(self) -> str:
-        """Return the id of the sink."""
-
-    @property
-    def title(self) -> str:
-        """Return what messages call the target."""
 
     @property
     def place(self) -> str | None:

@@ -74,11 +74,6 @@ class FilePublisher:
         return self._sink.id
 
     @property
-    def title(self) -> str:
-        """Return the path of the folder, or the URI of the place in a bucket."""
-        return self._path
-
-    @property
     def place(self) -> str:
         """Return the path of the folder, or the URI of the place in a bucket."""
         return self._path
@@ -154,7 +149,7 @@ class FilePublisher:
             obstacles[Obstacle.MISSING] = rows_missing(op.id, path, gap)
         if settlement.missing:
             obstacles[Obstacle.LOST] = parts_missing(examined, settlement.missing, history.store)
-        return Compared((), obstacles, (), frozenset(key_of(id, part, file) for part, file in wanted.due.items()))
+        return Compared(path, (), obstacles, (), frozenset(key_of(id, part, file) for part, file in wanted.due.items()))
 
     def _lies_in(self, part: PartId, file: SinkFile, *, present: Collection[PartId]) -> bool:
         """Tell whether a part belongs in the folder that the job file names now.

@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Callable
 from typing import IO
 
+from abscli.engine.sinks.moves import PartNames
 from abscli.engine.sinks.part_files import PART_FILES
 from abscli.engine.sinks.places import folder_of
 from abscli.engine.sinks.staged.sink import WRITTEN_AS
@@ -15,7 +16,7 @@ from abscli.engine.sinks.staging import StagingSink
 from formats.disk import sync_folder, writing
 from formats.job.model import Operator
 from formats.native.facts import SinkFile
-from formats.native.sink import STAGED, staged_path
+from formats.native.sink import STAGED, SinkFolder, staged_path
 
 
 class FolderSink(StagingSink):
@@ -32,6 +33,7 @@ class FolderSink(StagingSink):
         super().__init__(operator, index, attempt, may_show, path=options.get("path", operator.id), type=type)
         self._folder = folder_of(operator, directory, sinks_in)
         self._staged = os.path.join(self._folder, STAGED, attempt)
+        self._names = PartNames(SinkFolder(self._folder))
         os.makedirs(self._staged, exist_ok=True)
         for folder in (self._folder, os.path.join(self._folder, STAGED)):
             sync_folder(folder)
@@ -45,8 +47,8 @@ class FolderSink(StagingSink):
         with writing(os.path.join(self._staged, part.name), part.bytes), file:
             file.flush()
             os.fsync(file.fileno())
-        self._may_show()
-        os.replace(file.name, os.path.join(self._folder, staged_path(self._attempt, part.name)))
+        unfinished = staged_path(self._attempt, os.path.basename(file.name))
+        self._names.stage(unfinished, staged_path(self._attempt, part.name), self._may_show)
         sync_folder(self._staged)
         return part
 

@@ -16,6 +16,7 @@ import filecmp
 import os
 import secrets
 from collections.abc import Callable
+from functools import partial
 
 from abscli.engine.errors import EngineStopped
 from formats.disk import sync_folder
@@ -26,8 +27,79 @@ _MOVING = "moving-"
 """What the private names begin with, in the folder of claims."""
 
 
-class Moves:
-    """Steps in a folder, for as long as `claim` is its newest; then EngineStopped. Paths are relative to the folder.
+class PartNames:
+    """Names of files in the folder of a sink. Paths are relative to the folder."""
+
+    def __init__(self, folder: SinkFolder) -> None:
+        self._folder = folder
+
+    def inode(self, name: str) -> int | None:
+        """Return the inode of the file with this name; None if there is none."""
+        try:
+            return os.stat(self._path(name)).st_ino
+        except FileNotFoundError:
+            return None
+
+    def stage(self, source: str, name: str, check_lease: Callable[[], None]) -> None:
+        """Give a part its staged name, and take the name of its unfinished file away.
+
+        check_lease: raises an error if this worker was replaced.
+
+        Several processes may stage one part: a worker that failed, and its successor, which replays the same steps
+        and may make other rows. Each can stop between any two calls. A worker has no successor while its lease is
+        valid, so it replaces only a file that had the name before the lease was checked.
+        """
+        while True:
+            older = self.inode(name)
+            check_lease()
+            if older is not None:
+                os.makedirs(self._path(CLAIMS), exist_ok=True)
+                self._drop(name, partial(self._has_inode, inode=older))
+            try:
+                os.link(self._path(source), self._path(name))
+            except FileExistsError:
+                continue
+            os.unlink(self._path(source))
+            return
+
+    def _drop(self, name: str, goes: Callable[[str], bool]) -> bool:
+        """Take a name away from a file; False if the file got it back.
+
+        goes: decides whether this is the file that loses its name. It is called with the private name that the file has
+        meanwhile.
+        """
+        moving = f"{CLAIMS}/{_MOVING}{secrets.token_hex(16)}"
+        try:
+            os.rename(self._path(name), self._path(moving))
+        except FileNotFoundError:
+            return True
+        is_gone = goes(moving)
+        try:
+            if not is_gone:
+                os.link(self._path(moving), self._path(name))
+            os.unlink(self._path(moving))
+        except FileNotFoundError:
+            return True  # a new claim has cleared it away, before it looked what shows
+        except FileExistsError:
+            pass  # the name is another file's by now: this one stays where it is
+        return is_gone
+
+    def _has_inode(self, name: str, inode: int) -> bool:
+        return self.inode(name) == inode
+
+    def _are_one(self, name: str, other: str) -> bool:
+        """Return True if both are names of one file; False if one of them is missing."""
+        try:
+            return os.path.samefile(self._path(name), self._path(other))
+        except FileNotFoundError:
+            return False
+
+    def _path(self, path: str) -> str:
+        return self._folder.storage.local_path(path)
+
+
+class Moves(PartNames):
+    """Steps in a folder while `claim` is the newest of the folder; EngineStopped afterwards.
 
     claim: of the attempt that takes the steps; None while nobody has claimed the sink.
     overtaken: makes the error to raise when another attempt has claimed it.
@@ -36,7 +108,7 @@ class Moves:
     def __init__(
         self, folder: SinkFolder, claim: SinkClaim | None, overtaken: Callable[[], EngineStopped]
     ) -> None:
-        self._folder = folder
+        super().__init__(folder)
         self._claim = claim
         self._overtaken = overtaken
 
@@ -44,13 +116,6 @@ class Moves:
         """EngineStopped if another attempt has claimed the sink."""
         if not self._is_ours():
             raise self._overtaken()
-
-    def inode(self, name: str) -> int | None:
-        """Which file has this name now; None if there is none."""
-        try:
-            return os.stat(self._path(name)).st_ino
-        except FileNotFoundError:
-            return None
 
     def set_aside(self, source: str, target: str, inode: int | None) -> None:
         """Give a part the name `target`, or one beside it where another file has that, and take its old one away.
@@ -118,24 +183,6 @@ class Moves:
                     if os.stat(path).st_nlink > 1:
                         os.unlink(path)
 
-    def _drop(self, name: str, goes: Callable[[str], bool]) -> bool:
-        """Take a name away; False where it had to be given back. goes: asked of the file under its private name."""
-        moving = f"{CLAIMS}/{_MOVING}{secrets.token_hex(16)}"
-        try:
-            os.rename(self._path(name), self._path(moving))
-        except FileNotFoundError:
-            return True
-        is_gone = goes(moving)
-        try:
-            if not is_gone:
-                os.link(self._path(moving), self._path(name))
-            os.unlink(self._path(moving))
-        except FileNotFoundError:
-            return True  # a new claim has cleared it away, before it looked what shows
-        except FileExistsError:
-            pass  # the name is another file's by now: this one stays where it is
-        return is_gone
-
     def _is_ours(self) -> bool:
         return self._folder.is_newest(self._claim)
 
@@ -154,19 +201,9 @@ class Moves:
             else:
                 return name, True
 
-    def _are_one(self, name: str, other: str) -> bool:
-        """Whether both are names of one file; False if one of them is gone."""
-        try:
-            return os.path.samefile(self._path(name), self._path(other))
-        except FileNotFoundError:
-            return False
-
     def _are_equal(self, name: str, other: str) -> bool:
         """Whether two files have the same bytes; False if one of them is gone."""
         try:
             return filecmp.cmp(self._path(name), self._path(other), shallow=False)
         except FileNotFoundError:
             return False
-
-    def _path(self, path: str) -> str:
-        return self._folder.storage.local_path(path)

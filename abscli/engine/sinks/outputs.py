@@ -57,21 +57,20 @@ class SinksExamined:
     compared: Mapping[str, Compared]
     files: Sequence[Examined]
     kept: frozenset[str]
-    _titles: Mapping[str, str]
 
     def stays_written(self) -> Iterator[StaysWritten]:
         """Return what targets have that does not belong to the history and cannot be removed."""
         for operator, one in self.compared.items():
             if one.foreign:
                 epochs = tuple(sorted({epoch.number for epoch in one.foreign}))
-                yield StaysWritten(operator, self._titles[operator], epochs)
+                yield StaysWritten(operator, one.title, epochs)
 
     def covered(self) -> frozenset[object]:
         """Return the keys of the parts that have been looked for."""
         return frozenset().union(*(one.keys for one in self.compared.values()))
 
 
-NO_SINKS = SinksExamined({}, (), frozenset(), {})
+NO_SINKS = SinksExamined({}, (), frozenset())
 NO_ERRORS: Mapping[Obstacle, Exception] = {}
 
 
@@ -83,7 +82,6 @@ class AttemptSink:
         self._permissions = permissions
         self._committer: Committer[Delivery] = Committer(permissions)
         self._ownership: Ownership | None = None
-        self._kept: Collection[str] = ()
 
     def compare(self, history: History) -> Compared:
         """Compare the target with a history. Raises the error of the first obstacle that is not permitted (D1)."""
@@ -93,9 +91,9 @@ class AttemptSink:
         self._on(asked, compared.obstacles)
         return compared
 
-    def take(self, ownership: Ownership, kept: Collection[str]) -> None:
-        """Take the target for an attempt, and publish what is due (D2, D3). kept: see `SinksExamined`."""
-        self._ownership, self._kept = ownership, kept
+    def take(self, ownership: Ownership) -> None:
+        """Take the target for an attempt, and publish pending rows (D2, D3)."""
+        self._ownership = ownership
         self._on(AttemptBegun())
 
     def reveal(self, epoch: int, parts: Sequence[PartFacts]) -> None:
@@ -133,9 +131,8 @@ class AttemptSink:
     def _abandoned(self) -> Callable[[StagedPartName], bool]:
         assert self._ownership is not None
         older = {life.id for life in self._ownership.older}
-        return partial(
-            _is_abandoned, older=older, first_epoch=self._ownership.attempt.first_epoch, named=self._kept
-        )
+        first, named = self._ownership.attempt.first_epoch, self._ownership.kept
+        return partial(_is_abandoned, older=older, first_epoch=first, named=named)
 
     def _unnamed(self, epoch: int) -> Callable[[StagedPartName], bool]:
         assert self._ownership is not None
@@ -214,10 +211,12 @@ class Outputs:
         before = {op.id: op.id for op in self._sinks} if origins is None else origins
         history = History(store, promises, parent, before)
         compared = {operator: one.compare(history) for operator, one in self._by_sink.items()}
-        publishers = [one.publisher for one in self._by_sink.values()]
-        files = [one.examined for one in publishers if isinstance(one, FilePublisher) and one.examined is not None]
+        files = [
+            one.publisher.examined for one in self._by_sink.values()
+            if isinstance(one.publisher, FilePublisher) and one.publisher.examined is not None
+        ]  # fmt: skip
         kept = frozenset(file.prepared for named in promises.named.values() for file in named if file.prepared)
-        examined = SinksExamined(compared, files, kept, {one.operator: one.title for one in publishers})
+        examined = SinksExamined(compared, files, kept)
         if store is not None and self._sinks_in is None and not self._permissions.accept_missing:
             for waiting in waiting_elsewhere(store, promises, parent, examined.covered()):
                 raise refused(waiting, parent)
@@ -227,7 +226,7 @@ class Outputs:
         """Make every target the attempt's, and make it show exactly what belongs to the attempt's parent."""
         older = [life for life in store.attempts() if life.attempt < attempt.attempt]
         for one in self._by_sink.values():
-            one.take(Ownership(store, attempt, older), examined.kept)
+            one.take(Ownership(store, attempt, older, examined.kept))
 
     def reveal(self, parts: Sequence[PartFacts]) -> None:
         """Publish the parts that a complete epoch names. This can be repeated without harm.
@@ -236,9 +235,11 @@ class Outputs:
         """
         if not parts:
             return
-        epoch = max(part.epoch for part in parts)
+        epoch, by_operator = max(part.epoch for part in parts), dict[str, list[PartFacts]]()
+        for part in parts:
+            by_operator.setdefault(part.operator, []).append(part)
         for operator, one in self._by_sink.items():
-            one.reveal(epoch, [part for part in parts if part.operator == operator])
+            one.reveal(epoch, by_operator.get(operator, []))
 
     def note_published(self, store: NativeStore, epoch: int) -> None:
         """Note in the store that all rows which lead to a complete epoch are published, at the end of a run.

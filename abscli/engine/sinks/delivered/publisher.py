@@ -88,7 +88,7 @@ class TargetPublisher:
         self._foreign = found.foreign
         parts = (part.file for delivery in self._history.named for part in delivery.parts)
         keys = frozenset(file.staged or file.prepared or "" for file in parts)
-        return Compared(found.due, self._obstacles(found), found.foreign, keys)
+        return Compared(self.title, found.due, self._obstacles(found), found.foreign, keys)
 
     def _obstacles(self, found: Comparison[Delivery]) -> dict[Obstacle, Exception]:
         obstacles: dict[Obstacle, Exception] = {}

@@ -69,11 +69,11 @@ class PostgresSink(StagingSink):
     def _prepare(self, connection: Connection, file: IO[bytes], part: SinkFile, transaction: Transaction) -> None:
         from psycopg import sql
 
-        # Checked before each try, which may follow an outage: a failed process must not roll back a transaction that
-        # its replacement has prepared.
+        # A worker has no successor while its lease is valid. The lease is checked after the transactions are listed,
+        # and before each try, which may follow an outage: so a failed worker never rolls back its successor's.
+        waiting = prepared(connection)
         self._may_show()
         gid = transaction.gid(self._incarnation)
-        waiting = prepared(connection)
         if gid in waiting:  # the answer of an earlier try was lost with its connection
             return
         # A transaction that a failed process prepared may have other rows, and it holds the key of the part in the
