@@ -201,8 +201,9 @@ def test_rows_of_other_columns_wait_until_the_table_has_them(tmp_path: Path) -> 
     ("columns", "reason"),
     [
         ({"n": pa.int64()}, None), ({"n": pa.int32()}, None), (None, None),
-        ({"m": pa.int64()}, "Field m not found in schema"),
-        ({"n": pa.int64(), "m": pa.string()}, "Cannot cast schema, number of fields does not match: 2 vs 1"),
+        ({"m": pa.int64()}, "rows have a column m (int64), which the table does not have"),
+        ({"n": pa.int64(), "m": pa.string()}, "rows have a column m (string), which the table does not have"),
+        ({"n": pa.string()}, "column n is string in the rows, int64 in the table"),
     ],
 )  # fmt: skip
 def test_a_table_that_does_not_take_the_columns_is_reported_before_the_run(

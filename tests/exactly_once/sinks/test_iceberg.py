@@ -496,8 +496,8 @@ def test_columns_that_disagree_are_named_with_both_types_and_rows_wait(tmp_path:
     with pytest.raises(JobFailed) as refused:
         sink.apply(rows)
     assert "column n is int64 in the rows, string in the table" in refused.value.message
-    assert "rows have a column more (string), which the table has not" in refused.value.message
-    assert "the table requires a column id (int64), which rows have not" in refused.value.message
+    assert "rows have a column more (string), which the table does not have" in refused.value.message
+    assert "the table requires a column id (int64), which rows do not have" in refused.value.message
     with table.update_schema(allow_incompatible_changes=True) as schema:
         schema.delete_column("n").delete_column("id")
     with iceberg_table(tmp_path).update_schema() as schema:
@@ -596,5 +596,5 @@ def test_a_dry_run_says_which_columns_a_table_does_not_take(tmp_path: Path) -> N
     words = " ".join((done.stdout + done.stderr).split())
     assert "job.yaml:5:" in words
     assert "column id is int64 in the rows, string in the table" in words
-    assert "the table requires a column at (int64), which rows have not" in words
+    assert "the table requires a column at (int64), which rows do not have" in words
     assert not (tmp_path / "store").exists()

@@ -20,9 +20,9 @@ from typing import IO, TYPE_CHECKING, Any
 import msgspec
 
 from abscli.engine.errors import EngineStopped, JobFailed, UsageError
-from abscli.engine.sinks.iceberg.columns import disagreements, in_columns, made_for, written_as
 from abscli.engine.sinks.iceberg.marks import CLAIM, JOB, Commit, Marks, epochs_of, is_undone, line_of, summary_of
 from abscli.engine.sinks.iceberg.place import TablePlace, shown
+from abscli.engine.sinks.staged.columns import ICEBERG, in_columns, written_as
 from abscli.engine.sinks.staged.contract import Delivery, StagedInStore, Unmet
 from abscli.engine.sinks.staged.parquet_rows import opened
 from abscli.engine.sinks.staged.refusals import Unanswered, crowded, other_table, rows_refused, taken_over, unreadable
@@ -109,9 +109,9 @@ class IcebergTable(StagedInStore):
         with self._asking():
             table = self._load()
             if table is not None:
-                return list(disagreements(rows, schema_to_pyarrow(table.schema(), include_field_ids=False)))
+                return list(ICEBERG.disagreements(rows, schema_to_pyarrow(table.schema(), include_field_ids=False)))
         try:
-            made_for(rows)
+            ICEBERG.columns_for(rows)
         except ValueError as error:
             return [str(error)]
         return []
@@ -129,9 +129,9 @@ class IcebergTable(StagedInStore):
                     self._columns = schema_to_pyarrow(table.schema(), include_field_ids=False)
         try:
             if self._columns is None:  # the first delivery makes the table
-                made_for(part.schema_arrow)
+                ICEBERG.columns_for(part.schema_arrow)
                 return
-            if wrong := list(disagreements(part.schema_arrow, self._columns)):
+            if wrong := list(ICEBERG.disagreements(part.schema_arrow, self._columns)):
                 raise ValueError("; ".join(wrong))
             written = written_as([part.schema_arrow], self._columns)
             if not written.equals(part.schema_arrow):
@@ -289,7 +289,7 @@ class IcebergTable(StagedInStore):
 
         try:
             rows = pa.unify_schemas([part.schema_arrow for part in parts], promote_options="permissive")
-            schema = made_for(rows)
+            schema = ICEBERG.columns_for(rows)
         except (ValueError, TypeError) as error:
             raise self._unfit(str(error)) from None
         assert self._catalog is not None
@@ -313,7 +313,7 @@ class IcebergTable(StagedInStore):
 
         columns = schema_to_pyarrow(table.schema(), include_field_ids=False)
         schemas = [part.schema_arrow for part in parts]
-        if wrong := list(dict.fromkeys(fault for schema in schemas for fault in disagreements(schema, columns))):
+        if wrong := dict.fromkeys(one for schema in schemas for one in ICEBERG.disagreements(schema, columns)):
             raise self._unfit("; ".join(wrong))
         written = written_as(schemas, columns) if schemas else columns
         batches = (in_columns(batch, written) for part in parts for batch in part.iter_batches())

@@ -8,7 +8,6 @@ table, writes nothing.
 
 from __future__ import annotations
 
-import io
 import json
 import secrets
 import tempfile
@@ -18,11 +17,11 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyarrow import parquet
 
 from abscli.engine.errors import EngineStopped
+from abscli.engine.sinks.staged.columns import DELTA, in_columns, written_as
 from abscli.engine.sinks.staged.contract import Delivery, StagedInStore, Unmet
-from abscli.engine.sinks.staged.parquet_rows import batches_of, opened
+from abscli.engine.sinks.staged.parquet_rows import opened
 from abscli.engine.sinks.staged.refusals import (
     crowded,
     first_line,
@@ -36,7 +35,6 @@ from formats.ids import EpochId
 from formats.scratch import scratch
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from deltalake import CommitProperties, DeltaTable, Schema
     from pyarrow.parquet import ParquetFile
 
@@ -75,17 +73,14 @@ class DeltaSink(StagedInStore):
         return nullcontext()
 
     def unmet(self, columns: pa.Schema | None) -> list[Unmet]:
-        """List the reason for which the table refuses rows with such columns, if it does; see `Target.unmet`."""
+        """List the columns that the table does not take, or with which it cannot be created; see `Target.unmet`."""
         table = self._table()
-        if table is None or columns is None:
+        if columns is None:
             return []
-        with io.BytesIO() as no_rows:
-            parquet.write_table(columns.empty_table(), no_rows)
-            no_rows.seek(0)
-            reason = self._why_refused(no_rows)
-        if reason is None:
+        wrong = _misfits(columns, None if table is None else _columns_of(table.schema()))
+        if not wrong:
             return []
-        message = f"the table {self.title} does not take the rows: {reason}"
+        message = f"the table {self.title} does not take the rows: {'; '.join(wrong)}"
         return [Unmet(message, "change the table or the job; or give the sink another path")]
 
     def _table(self) -> DeltaTable | None:
@@ -183,8 +178,17 @@ class DeltaSink(StagedInStore):
         if self._like is None and (table := self._table()) is not None:
             self._like = Like(table.schema(), constraints_of(table.metadata().configuration))
         part = ParquetFile(rows)
-        if self._like is None or self._like == Like(Schema.from_arrow(part.schema_arrow), {}):
-            return None
+        columns = None if self._like is None else _columns_of(self._like.schema)
+        if wrong := _misfits(part.schema_arrow, columns):
+            return "; ".join(wrong)
+        written = DELTA.columns_for(part.schema_arrow) if columns is None else written_as([part.schema_arrow], columns)
+        try:
+            for batch in part.iter_batches():
+                in_columns(batch, written)
+        except ValueError as error:
+            return str(error)
+        if self._like is None or self._like == Like(Schema.from_arrow(written), {}):
+            return None  # the table is as it would be created for these rows
         with tempfile.TemporaryDirectory(dir=scratch()) as folder:
             empty = DeltaTable.create(folder, self._like.schema)
             if self._like.constraints:
@@ -205,7 +209,7 @@ class DeltaSink(StagedInStore):
         for _ in range(TRIES):
             table = self._table()
             if table is None:
-                self._create(parts[0].schema_arrow)
+                self._create(pa.unify_schemas([part.schema_arrow for part in parts], promote_options="permissive"))
                 continue
             self._check_since(table)
             if (table.transaction_version(self._line) or self._claim) != self._claim:
@@ -233,14 +237,14 @@ class DeltaSink(StagedInStore):
                 "`abs run --resume --take-ownership` to resume without them",
             )
 
-    def _create(self, schema: pa.Schema) -> None:
-        """Make the table, unless somebody else just has."""
+    def _create(self, rows: pa.Schema) -> None:
+        """Create the table for such rows, unless another process just has."""
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
 
         def create(properties: CommitProperties) -> None:
             try:
-                DeltaTable.create(self._path, schema, mode="error", commit_properties=properties)
+                DeltaTable.create(self._path, DELTA.columns_for(rows), mode="error", commit_properties=properties)
             except DeltaError:
                 if not DeltaTable.is_deltatable(self._path):
                     raise
@@ -269,11 +273,14 @@ class DeltaSink(StagedInStore):
     def _write(
         self, table: DeltaTable, parts: Sequence[ParquetFile], properties: CommitProperties | None = None
     ) -> None:
-        import pyarrow as pa
         from deltalake import write_deltalake
 
-        schema = parts[0].schema_arrow
-        rows = pa.RecordBatchReader.from_batches(schema, batches_of(parts, schema))
+        columns, schemas = _columns_of(table.schema()), [part.schema_arrow for part in parts]
+        if wrong := dict.fromkeys(one for schema in schemas for one in _misfits(schema, columns)):
+            raise ValueError("; ".join(wrong))
+        written = written_as(schemas, columns)
+        batches = (in_columns(batch, written) for part in parts for batch in part.iter_batches())
+        rows = pa.RecordBatchReader.from_batches(written, batches)
         write_deltalake(table, rows, mode="append", commit_properties=properties)
 
 
@@ -286,6 +293,21 @@ class Like:
 
     schema: Schema
     constraints: Mapping[str, str]
+
+
+def _columns_of(schema: Schema) -> pa.Schema:
+    return pa.schema(schema.to_arrow())
+
+
+def _misfits(rows: pa.Schema, table: pa.Schema | None) -> list[str]:
+    """Return the reasons for which a table does not take rows. table: its columns; None for a new table."""
+    if table is not None:
+        return list(DELTA.disagreements(rows, table))
+    try:
+        DELTA.columns_for(rows)
+    except ValueError as error:
+        return [str(error)]
+    return []
 
 
 def constraints_of(configuration: Mapping[str, str | None]) -> dict[str, str]:

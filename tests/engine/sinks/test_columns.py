@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from abscli.engine.sinks.iceberg.columns import disagreements
+from abscli.engine.sinks.staged.columns import ICEBERG
 
 SMALL, LARGE = pa.map_(pa.string(), pa.int32()), pa.map_(pa.string(), pa.int64())
 
@@ -15,5 +15,5 @@ SMALL, LARGE = pa.map_(pa.string(), pa.int32()), pa.map_(pa.string(), pa.int64()
     [(SMALL, SMALL, True), (SMALL, LARGE, True), (LARGE, SMALL, False), (SMALL, pa.string(), False)],
 )
 def test_a_map_widens_only_to_a_map_of_wider_values(rows: pa.DataType, table: pa.DataType, agrees: bool) -> None:
-    found = list(disagreements(pa.schema([("m", rows)]), pa.schema([("m", table)])))
+    found = list(ICEBERG.disagreements(pa.schema([("m", rows)]), pa.schema([("m", table)])))
     assert (found == []) is agrees
