@@ -21,7 +21,7 @@ from formats.native.plan import NativePlan
 from formats.plan import SCHEMA as PLAN
 from formats.plan import Body, Plan
 from formats.spark.plan import SparkPlan
-from formats.version import FORMAT_VERSION
+from formats.version import READABLE
 
 FOLDER = Path(__file__).parent / "schemas"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -39,7 +39,7 @@ def _schema(kind: type[msgspec.Struct], name: str) -> dict[str, Any]:
     facts = definitions.pop(root["$ref"].rpartition("/")[2])
     members = facts["properties"]
     members["schema"] = {"const": name}
-    members["version"] = {"const": FORMAT_VERSION}
+    members["version"] = {"type": "string", "pattern": READABLE}
     members["sha256"] = {**_DIGEST, "description": "SHA-256 of every byte before this last member's comma."}
     result = {
         "$schema": DIALECT,

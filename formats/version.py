@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from formats.errors import UnsupportedVersion
 
-FORMAT_VERSION: Final = "0-dev"
-"""The only version, until the formats are frozen for the first release. It says nothing about compatibility: two
-builds of abs may write different formats under it, so no reader carries code for an older one."""
+FORMAT_VERSION: Final = "1.0"
+"""Major and minor version. When each is raised: `formats/native-store.md`, "Versions"."""
+MAJOR: Final = FORMAT_VERSION.partition(".")[0]
+READABLE: Final = rf"^{MAJOR}\.(0|[1-9][0-9]{{0,4}})$"
+"""Pattern of the versions that this program reads: additions of a newer minor version are ignored."""
 
 
 def check_version(found: object, *, path: str, hint: str) -> None:
-    """Refuse every version except `FORMAT_VERSION`.
+    """Refuse every other major version, and everything that is no version.
 
     path: the file that carries the version, for the message.
     hint: the next step for the user.
 
     Raises UnsupportedVersion.
     """
-    if found != FORMAT_VERSION:
+    if not isinstance(found, str) or re.fullmatch(READABLE[1:-1], found, re.ASCII) is None:
         raise UnsupportedVersion(
-            f"has format version {shown(found)}, this program reads and writes only {FORMAT_VERSION!r}",
-            path=path,
-            hint=hint,
+            f"has format version {shown(found)}, this program reads versions {MAJOR}.x", path=path, hint=hint
         )
 
 

@@ -259,7 +259,7 @@ class Journal:
             lost=rfc3339(recovery.lost_at),
             seconds=round(recovery.seconds, 3),
             deterministic_replay=None if again is None
-            else ReplayFacts(again.steps, again.schedule_bytes, again.frame_bytes),
+            else ReplayFacts(again.steps, again.determinant_bytes, again.buffer_bytes),
             **header(RecoveryFacts),
         )
         put_recovery(self._storage, facts)

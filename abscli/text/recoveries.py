@@ -25,7 +25,7 @@ def recovered(recovery: Recovery) -> str:
     restart = {id: str(numbers) for id, numbers in recovery.subtasks.items()}
     text = recovered_text(restart, recovery.untouched, recovery.epoch, recovery.seconds, recovery.replayed)
     again = recovery.again
-    return text + (again_text(again.steps, again.schedule_bytes, again.frame_bytes) if again is not None else "")
+    return text + (again_text(again.steps, again.determinant_bytes, again.buffer_bytes) if again is not None else "")
 
 
 def recovered_text(
@@ -39,9 +39,9 @@ def recovered_text(
     )
 
 
-def again_text(steps: int, schedule_bytes: int, frame_bytes: int) -> str:
+def again_text(steps: int, determinant_bytes: int, buffer_bytes: int) -> str:
     """`; 68 steps replayed, from 2.6 KB of determinant log and 18 KB of backup buffer`."""
-    log, buffer = size(schedule_bytes), size(frame_bytes)
+    log, buffer = size(determinant_bytes), size(buffer_bytes)
     return f"; {steps:,} steps replayed, from {log} of determinant log and {buffer} of backup buffer"
 
 

@@ -88,15 +88,16 @@ class AttemptFacts(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ReplayFacts(msgspec.Struct, frozen=True):
-    """Lost tasks restarted alone and took their steps again.
+    """Tasks of failed workers restarted alone, and replayed their steps.
 
-    steps: how many that were. schedule_bytes: of all schedules that they were sent. frame_bytes: what all workers had
-    kept of what they had sent.
+    steps: the number of replayed steps.
+    determinant_bytes: the size of the determinant logs that were sent to these tasks.
+    buffer_bytes: the size of the upstream-backup buffers of all workers.
     """
 
     steps: Count
-    schedule_bytes: Count
-    frame_bytes: Count
+    determinant_bytes: Count
+    buffer_bytes: Count
 
 
 class RecoveryFacts(msgspec.Struct, frozen=True):
@@ -244,12 +245,13 @@ class SinkFile(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.upload.object if self.upload is not None else self.name
 
 
-class ScheduleFacts(msgspec.Struct, frozen=True):
-    """The order in which a task took what it was given, up to a copy.
+class ScheduleFacts(msgspec.Struct, frozen=True, rename={"line": "execution"}):
+    """The determinant log of a task: the order of its steps, up to a state copy.
 
-    line: the attempt in which the task last began without taking the same steps again; positions count from there.
-    first: the position of the first step here, the one behind the copy of an epoch that was complete then. steps: as
-    `formats.native.schedules` reads them; the last one is the copy.
+    line: the number of the execution, stored as `execution`. A restart without deterministic replay begins a new one;
+    positions count from there.
+    first: the position of the first step, which follows the copy of an epoch that was complete then.
+    steps: as `formats.native.schedules` reads them; the last one is the copy.
     """
 
     line: Count
@@ -261,7 +263,7 @@ _task: Final[Callable[[str], TaskId]] = functools.lru_cache(1 << 14)(TaskId.pars
 """The same names come in every epoch."""
 
 
-class PartFacts(msgspec.Struct, frozen=True, omit_defaults=True):
+class PartFacts(msgspec.Struct, frozen=True, omit_defaults=True, rename={"schedule": "determinants"}):
     """`epochs/<n>/<attempt id>/parts/<operator>/<subtask>/ack.json`: one task's part is durable.
 
     state: files oldest first, a later row of a key replaces an earlier one; rows: live keys, None where a rescale

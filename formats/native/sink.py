@@ -58,11 +58,13 @@ class Stretch(msgspec.Struct, frozen=True, order=True):
         return self.first <= epoch and (self.last is None or epoch <= self.last)
 
 
-class SinkClaim(msgspec.Struct, frozen=True):
-    """`.abs-sink/<n>.json`: from here on what the sink shows is of this line.
+class SinkClaim(msgspec.Struct, frozen=True, rename={"line": "history"}):
+    """`.abs-sink/<n>.json`: an attempt took ownership of the sink, whose visible parts belong to this history.
 
-    store: path of the store, for messages. attempt, attempt_id: the one that claims, which ends the line.
-    line: newest stretch first. claimed: RFC 3339 in UTC.
+    store: path of the store, for messages.
+    attempt, attempt_id: the attempt that claims the sink; its epochs are the newest of the history.
+    line: the history, stored as `history`: newest stretch first.
+    claimed: RFC 3339 in UTC.
     """
 
     schema: str

@@ -570,12 +570,12 @@ def test_a_page_has_to_have_a_place(store: Path, capsys: pytest.CaptureFixture[s
         (b"[1]", "has no schema"),
         (b"{}", "has no schema"),
         (
-            b'{"schema": "abs.run", "version": "0-dev"}',
+            b'{"schema": "abs.run", "version": "1.0"}',
             "`abs report` does not support this file, which has the schema abs.run",
         ),
-        (b'{"schema": "abs.validate", "version": "0-dev"}', "is not a valid abs.validate"),
-        (b'{"schema": "abs.diff", "version": "0-dev", "from": 3}', "is not a valid abs.diff"),
-        (b'{"schema": "abs.plan", "version": "0-dev"}', "plan"),
+        (b'{"schema": "abs.validate", "version": "1.0"}', "is not a valid abs.validate"),
+        (b'{"schema": "abs.diff", "version": "1.0", "from": 3}', "is not a valid abs.diff"),
+        (b'{"schema": "abs.plan", "version": "1.0"}', "plan"),
     ],
 )
 def test_a_file_that_is_nothing_of_ours_is_refused(
@@ -593,7 +593,7 @@ def test_a_version_that_is_not_known_and_a_store_that_is_not_there_have_their_co
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("saved.json").write_text('{"schema": "abs.validate", "version": "1.0"}')
+    Path("saved.json").write_text('{"schema": "abs.validate", "version": "2.0"}')
     assert run(capsys, "saved.json", "--out", "page.html")[0] == 12
     assert run(capsys, "nowhere", "--out", "page.html")[0] == 10
 

@@ -142,8 +142,8 @@ def test_a_checkpoint_with_a_lost_file_has_no_recovery(capsys: pytest.CaptureFix
     ("text", "code"),
     [
         ('{"schema": "abs.flink-plan", "version": "1.1", "store": "/data/job"}', 2),
-        ('{"schema": "abs.plan", "version": "1.0", "store": "/data/job"}', 12),
-        ('{"schema": "abs.plan", "version": "0-dev", "store": "/data/job"}', 2),
+        ('{"schema": "abs.plan", "version": "2.0", "store": "/data/job"}', 12),
+        ('{"schema": "abs.plan", "version": "1.0", "store": "/data/job"}', 2),
     ],
 )
 def test_a_plan_that_is_invalid_exits_with_2_and_one_of_another_version_with_12(

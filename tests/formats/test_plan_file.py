@@ -128,7 +128,7 @@ def test_a_plan_is_read_back_as_it_was_written(plan: Plan[Any]) -> None:
 
 def test_the_file_is_indented_text_that_ends_with_its_digest_and_a_newline() -> None:
     lines = BYTES.decode().split("\n")
-    assert lines[:3] == ["{", '  "schema": "abs.plan",', '  "version": "0-dev",']
+    assert lines[:3] == ["{", '  "schema": "abs.plan",', '  "version": "1.0",']
     assert lines[-2:] == ["}", ""]
     body, _, digest = BYTES.rpartition(b',\n  "sha256": ')
     assert json.loads(digest.removesuffix(b"}\n")) == hashlib.sha256(body).hexdigest()
@@ -204,7 +204,7 @@ def test_garbage_is_not_a_plan(data: bytes) -> None:
         (b'{"schema": "abs.inspect"}', "plan.json: `schema` is 'abs.inspect', not 'abs.plan'"),
         (b'{"schema": "abs.flink-plan"}', "plan.json: `schema` is 'abs.flink-plan', not 'abs.plan'"),
         (b'{"schema": "abs.plan"}', "plan.json: `version` is missing"),
-        (b'{"schema": "abs.plan", "version": "0-dev"}', "plan.json: the plan does not end with its own `sha256`"),
+        (b'{"schema": "abs.plan", "version": "1.0"}', "plan.json: the plan does not end with its own `sha256`"),
         (b'{"a": 1, "b": {"c": 1, "c": 2}}', "plan.json: not JSON: 'c' stands twice in one object"),
         (b'{"a": NaN}', "plan.json: not JSON: NaN is not a JSON number"),
         (b'{"a": ' + b"9" * 5000 + b"}", "plan.json: not JSON: "),
@@ -227,15 +227,15 @@ def test_a_changed_plan_is_told_with_both_digests() -> None:
         decode(data, "plan.json")
 
 
-@pytest.mark.parametrize("version", ["1.0", "2.0", "3.0", "0-dev ", "", 1, None])
+@pytest.mark.parametrize("version", ["2.0", "0.9", "1", "1.", "1.0 ", "01.0", "1.٣", "0-dev", "", 1, None])
 def test_another_format_version_is_refused_whatever_else_the_plan_says(version: object) -> None:
-    refused = rf"^plan\.json: has format version {version!r}, this program reads and writes only '0-dev'"
+    refused = rf"^plan\.json: has format version {version!r}, this program reads versions 1\.x"
     with pytest.raises(UnsupportedVersion, match=refused):
         decode(json.dumps({"schema": "abs.plan", "version": version}).encode(), "plan.json")
 
 
 def test_a_plan_of_another_format_version_says_how_to_plan_again() -> None:
-    old = {"schema": "abs.plan", "version": "1.0", "store": "/data/my store"}
+    old = {"schema": "abs.plan", "version": "2.0", "store": "/data/my store"}
     with pytest.raises(UnsupportedVersion) as error:
         decode(json.dumps(old).encode(), "old plan.json")
     assert error.value.hint == "plan again: abs plan-recovery '/data/my store' --out 'old plan.json'"

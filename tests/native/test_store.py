@@ -114,15 +114,21 @@ def sealed(body: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("data", [
-    *(seal(msgspec.structs.replace(facts(), version=v)) for v in ("1.0", "2.1", "7.0", "9.0", "0-dev ", "")),
+    *(seal(msgspec.structs.replace(facts(), version=v)) for v in ("2.0", "2.1", "0.9", "0-dev", "1", "1.0 ", "")),
     sealed(b'{"schema":"abs.store","version":2,"job":"reach","created":""'),
-    sealed(b'{"schema":"abs.store","version":"1.0","directory":"of another shape"'),
+    sealed(b'{"schema":"abs.store","version":"2.0","directory":"of another shape"'),
     b'{"schema":"abs.store","version":"9.1","sealed":"in another way"}',
 ])
-def test_every_format_version_except_the_own_one_is_refused_as_such(data: bytes) -> None:
-    with pytest.raises(UnsupportedVersion, match="reads and writes only '0-dev'") as caught:
+def test_every_other_major_format_version_is_refused_as_such(data: bytes) -> None:
+    with pytest.raises(UnsupportedVersion, match=r"reads versions 1\.x") as caught:
         unseal(data, StoreFacts, "p")
     assert "abs run" in (caught.value.hint or "")
+
+
+def test_additions_of_a_newer_minor_version_are_ignored() -> None:
+    body = seal(msgspec.structs.replace(facts(), version="1.17"))[: -len(SEAL) - 67]
+    read = unseal(sealed(body + b',"added":{"member":[1]}'), StoreFacts, "p")
+    assert (read.job, read.version) == (facts().job, "1.17")
 
 
 def test_facts_that_name_no_version_are_damage() -> None:

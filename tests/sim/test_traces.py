@@ -189,7 +189,7 @@ def test_another_file_is_no_trace(data: list[bytes], message: str) -> None:
 
 def test_a_trace_of_another_format_version_is_refused() -> None:
     with pytest.raises(UnsupportedVersion):
-        check_trace(encoded([head(Model.of(CHAIN), Policy.ALIGNED, version="1.2")]))
+        check_trace(encoded([head(Model.of(CHAIN), Policy.ALIGNED, version="2.1")]))
 
 
 @pytest.mark.parametrize(

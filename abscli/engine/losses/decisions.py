@@ -189,13 +189,13 @@ class TakenAgain:
     """Lost tasks took their steps again, from the epoch to where they had come.
 
     steps: that survivors knew of.
-    schedule_bytes: of all schedules that were sent to those tasks.
-    frame_bytes: kept by all workers then.
+    determinant_bytes: of all schedules that were sent to those tasks.
+    buffer_bytes: kept by all workers then.
     """
 
     steps: int
-    schedule_bytes: int
-    frame_bytes: int
+    determinant_bytes: int
+    buffer_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,9 +249,9 @@ class Unrecovered:
     kept: dict[int, int] = field(default_factory=dict)
     taken: tuple[int, int] | None = None
 
-    def again(self, schedule_bytes: int, steps: int) -> None:
+    def again(self, determinant_bytes: int, steps: int) -> None:
         """The lost tasks are sent these schedules, to take so many steps again."""
-        self.taken = steps, schedule_bytes
+        self.taken = steps, determinant_bytes
 
     def goes_back(self, lost: Iterable[int], causes: Iterable[str], subtasks: Subtasks, epoch: int) -> None:
         """For these causes, the loss of these workers among them, these tasks restart from the epoch, too."""

@@ -174,10 +174,10 @@ def test_the_store_tells_what_it_took(tmp_path: Path, capsys: pytest.CaptureFixt
     again = recovery.again
     assert again is not None
     assert again.steps
-    assert again.schedule_bytes
+    assert again.determinant_bytes
     (facts,) = result_of("inspect", capsys, tmp_path / STORE)["raw"]["recoveries"]
     assert facts["deterministic_replay"] == {
-        "steps": again.steps, "schedule_bytes": again.schedule_bytes, "frame_bytes": again.frame_bytes
+        "steps": again.steps, "determinant_bytes": again.determinant_bytes, "buffer_bytes": again.buffer_bytes
     }  # fmt: skip
     code, out, _ = run_command("inspect", capsys, tmp_path / STORE)
     assert code == 0
