@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from abscli.engine.sources.inputs import LaterInput
     from abscli.engine.telemetry.metrics import JobMetrics
     from abscli.engine.telemetry.news import Changed, News
+    from abscli.engine.waits import Wait
     from abscli.protocol.policy import Policy
     from formats.job.model import Topology
     from formats.view import Repeat
@@ -75,6 +76,8 @@ class Display:
             HeardAgain,
             Late,
             NewGeneration,
+            OperatorContinues,
+            OperatorWaits,
             OtherCode,
             OtherTimes,
             Recovered,
@@ -82,19 +85,21 @@ class Display:
             Rescaled,
             Silent,
             SlotsAwaited,
-            SourceGoesOn,
-            SourceHeldUp,
+            SlowSink,
             StaysWritten,
             Stopping,
+            WatermarkHeld,
+            WatermarkReleased,
         )
         from abscli.text.columns import counted, size
         from abscli.text.recoveries import recovered, recovering
         from abscli.text.skipped import skipped_text
+        from abscli.text.waits import held_hint, held_text, slow_sink_text
 
         match news:
             case Begun(topology, policy):
                 note_guarantee(topology, policy)
-            case EpochDone(epoch, at, seconds, records, written, phases, _, skipped):
+            case EpochDone(epoch, at, seconds, records, written, phases, _, skipped, _):
                 figures = f"{seconds:.3f} s, {counted(records, 'record')}, {size(written)}"
                 figures += f"; {skipped_text(skipped)}" if skipped else ""
                 self._log(
@@ -142,20 +147,42 @@ class Display:
                 both = f"{worker} and {peer} receive from each other again"
                 text = f"{worker} answers again" if peer is None else both
                 output.note(f"{text}, after {seconds:.0f} s", event="heartbeat-resumed", seconds=round(seconds, 3))
-            case SourceHeldUp(source, seconds, reason):
+            case OperatorWaits(wait, is_told):
+                if is_told:
+                    self._warn_of_wait(wait)
+            case OperatorContinues(operator, seconds, is_told):
+                if is_told:
+                    text = f"{operator} continues, after {seconds:.0f} s"
+                    output.note(text, event="wait-over", operator=operator, seconds=round(seconds, 3))
+            case SlowSink(sink, epoch, _, _, seconds):
                 output.warn(
-                    f"source {source} has waited for {seconds:.0f} s: {reason}; the job continues without this source "
-                    "until the problem is resolved",
-                    event="source-waits", source=source, seconds=round(seconds, 3), reason=reason,
-                )  # fmt: skip
-            case SourceGoesOn(source, seconds):
-                text = f"source {source} reads on, after {seconds:.0f} s"
-                output.note(text, event="source-goes-on", source=source, seconds=round(seconds, 3))
+                    slow_sink_text(news), event="sink-slow", operator=sink, epoch=epoch, seconds=round(seconds, 3)
+                )
+            case WatermarkHeld(source, splits, waiting, seconds, is_told):
+                if is_told:
+                    output.warn(
+                        held_text(news), held_hint(news), event="watermark-held", operator=source,
+                        seconds=round(seconds, 3), splits=splits, waiting=waiting,
+                    )  # fmt: skip
+            case WatermarkReleased(source, seconds, is_told):
+                if is_told:
+                    text = f"source {source} does not hold the watermark back any more, after {seconds:.0f} s"
+                    output.note(text, event="watermark-released", operator=source, seconds=round(seconds, 3))
             case SlotsAwaited(slots, seconds):
                 text = f"waiting for slots: {slots} so far, after {seconds:.0f} s"
                 output.note(text, event="waiting-for-slots", seconds=round(seconds, 3), slots=slots)
             case _:
                 assert_never(news)
+
+    @staticmethod
+    def _warn_of_wait(wait: Wait) -> None:
+        from abscli.text.waits import wait_text
+
+        figures: dict[str, Any] = {"epoch": wait.epoch, "rows": wait.rows, "reason": wait.reason, "target": wait.target}
+        output.warn(
+            wait_text(wait), event="waits", operator=wait.operator, seconds=round(wait.seconds, 3),
+            **{name: value for name, value in figures.items() if value},
+        )  # fmt: skip
 
     def _log(self, at: float, text: str, **facts: Any) -> None:
         """A line that says what a terminal's changing line says. at: Unix time."""

@@ -49,8 +49,7 @@ def brokers_of(operator: Operator, directory: str) -> Brokers:
 
 
 def until_brokers_answer(
-    operator: Operator, ask: Callable[[], Answer], waits: Callable[[str], None] = lambda reason: None, *,
-    seconds: float | None = None,
+    operator: Operator, ask: Callable[[], Answer], *, seconds: float | None = None
 ) -> Answer:
     """As `until_answered`; EngineStopped where that takes too long."""
 
@@ -61,4 +60,4 @@ def until_brokers_answer(
             "settings",
         )
 
-    return until_answered(ask, given_up, seconds=seconds, waits=waits)
+    return until_answered(ask, given_up, seconds=seconds)

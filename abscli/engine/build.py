@@ -25,6 +25,7 @@ from abscli.engine.operators.table_lookup import TableLookup, check_table, own_k
 from abscli.engine.operators.windowed import Windowed
 from abscli.engine.sinks.contract import Sink
 from abscli.engine.sinks.making import make_sink
+from abscli.engine.sinks.timed import TimedSink
 from abscli.engine.sources.contract import Source
 from abscli.engine.sources.kafka.topics import dealt
 from abscli.engine.sources.making import make_source
@@ -35,6 +36,7 @@ from abscli.engine.state.memory import StateMemory
 from abscli.engine.state.packing import Packer
 from abscli.engine.state.restoring import Restored
 from abscli.engine.task import RunningTask
+from abscli.engine.waits import StepTimer
 from abscli.graph.backedges import back_edges
 from abscli.protocol.policy import Policy
 from abscli.protocol.task import Task
@@ -68,6 +70,7 @@ def build_tasks(
     may_show: Callable[[], None] = lambda: None,
     memory: StateMemory | None = None,
     packer: Packer | None = None,
+    sink_steps: StepTimer | None = None,
 ) -> list[RunningTask]:
     """The tasks (operator, subtask) that are `mine`, receivers before senders, restored from `epoch`.
 
@@ -79,6 +82,7 @@ def build_tasks(
     may_show: called before others can see what they write; it may raise.
     memory: for their keyed state, which goes to disk beyond it; None: all of it stays in memory.
     packer: puts what they write together; None: each file is put alone.
+    sink_steps: times the steps of their sinks.
 
     Raises UsageError (kinds and functions that cannot be run), JobFailed, and the errors of `formats`.
     """
@@ -131,6 +135,9 @@ def build_tasks(
         part = restored.part(name)
         splits_of: Collection[str] = splits.get(op.id, ())
         role = _role(op, index, spec, part, storage, may_show, make_state, splits_of, joins)
+        sink = role.sink
+        if sink is not None and sink_steps is not None:
+            sink = TimedSink(sink, op.id, sink_steps)
         operator = role.operator
         if operator is not None and operator.state is not None:
             for table in restored.state(name):
@@ -166,7 +173,7 @@ def build_tasks(
             caught_up=caught_up,
             later=later,
             source=role.source,
-            sink=role.sink,
+            sink=sink,
             operator=operator,
             failures=role.failures,
             base=part.state if part else (),

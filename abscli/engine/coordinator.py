@@ -6,7 +6,7 @@ from __future__ import annotations
 import queue
 import selectors
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -46,9 +46,11 @@ from abscli.engine.losses.decisions import (
     Scope,
 )
 from abscli.engine.losses.restarting import Losses, Ties
-from abscli.engine.telemetry.inputs import Inputs
+from abscli.engine.telemetry.held_watermarks import HeldWatermarks
 from abscli.engine.telemetry.lateness import Lateness
-from abscli.engine.telemetry.news import EpochGivenUp, FramesLetGo, News, Stopping
+from abscli.engine.telemetry.news import EpochDone, EpochGivenUp, FramesLetGo, News, Stopping
+from abscli.engine.telemetry.slow_sinks import SlowSinks
+from abscli.engine.waits import Wait
 from abscli.protocol.coordinator import Coordinator, NextEpoch
 from abscli.protocol.events import (
     Abort,
@@ -108,6 +110,7 @@ class Service:
     worker_timeout: seconds without a sign of life after which a worker is lost.
     recovery: what restarts when workers are lost.
     restarts: how often that may be, within ten epochs; 0: the job ends with the first loss.
+    on_waits: is called with the number of a worker and the waits of its sources and sinks.
     """
 
     def __init__(
@@ -129,6 +132,7 @@ class Service:
         on_progress: Callable[[Progress], None] = lambda progress: None,
         on_news: Callable[[News], None] = lambda news: None,
         on_trace: Callable[[memoryview], None] = lambda lines: None,
+        on_waits: Callable[[int, Iterable[Wait]], None] = lambda worker, waits: None,
     ) -> None:
         self.token = new_token()
         self.keys = new_key_pair() if secure else None
@@ -151,7 +155,9 @@ class Service:
         self._on_progress = on_progress
         self._on_news = on_news
         self._on_trace = on_trace
-        self._inputs = Inputs()
+        self._on_waits = on_waits
+        self._slow_sinks = SlowSinks(interval)
+        self._held_watermarks = HeldWatermarks(topology)
         self._lateness = Lateness(epoch_timeout, range(workers))
         self._selector = selectors.DefaultSelector()
         self.wake = Wakeup(self._selector)
@@ -286,7 +292,7 @@ class Service:
                     self._lateness.complete()
                     self.losses.places.complete(epoch)
                     self.losses.tell(EpochCompleted(epoch))
-                    self._on_news(self._journal.newest)
+                    self._tell_of(self._journal.newest)
                     self._journal.prune()
                 case Abort(epoch, reason):
                     self._journal.abort(epoch, reason)
@@ -304,6 +310,14 @@ class Service:
                     self._start_if_all_are_there()
                 case _:
                     assert_never(action)
+
+    def _tell_of(self, done: EpochDone) -> None:
+        """Report a complete epoch, and what it shows of slow sinks and of event time."""
+        self._on_news(done)
+        statuses = self.progress.by_worker.values()
+        waiting = {wait.operator for status in statuses for wait in status.waits if wait.is_source}
+        for news in (*self._slow_sinks.note(done), *self._held_watermarks.note(self._journal.newest_parts, waiting)):
+            self._on_news(news)
 
     # -- workers ------------------------------------------------------------------------------------------
 
@@ -409,8 +423,7 @@ class Service:
     def _note(self, status: Status) -> None:
         progress = self.progress
         progress.by_worker[status.worker] = status
-        for news in self._inputs.note(status):
-            self._on_news(news)
+        self._on_waits(status.worker, status.waits)
         total = sum(status.records for status in progress.by_worker.values())
         progress.records = max(0, total - self._journal.records_before)
         progress.circulating = sum(status.circulating for status in progress.by_worker.values())

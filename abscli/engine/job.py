@@ -7,8 +7,9 @@ import os
 import re
 import signal
 import socket
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from types import FrameType
@@ -32,8 +33,10 @@ from abscli.engine.runnable import check_runnable
 from abscli.engine.sinks.outputs import Outputs
 from abscli.engine.sources.inputs import LaterInput, later_input
 from abscli.engine.sources.kafka.topics import beginnings
-from abscli.engine.telemetry.news import Begun, Changed, News, SlotsAwaited, SourceHeldUp, Stopping
+from abscli.engine.telemetry.news import Begun, Changed, News, SlotsAwaited, Stopping
 from abscli.engine.telemetry.tracing import TraceFile, check_trace
+from abscli.engine.telemetry.wait_reports import WaitWatch
+from abscli.engine.waits import StepTimer, Wait
 from abscli.protocol.coordinator import Coordinator, Until
 from abscli.protocol.policy import Policy
 from abscli.protocol.trace import TracedCoordinator
@@ -169,15 +172,17 @@ def run_job(
     storage = _storage(store_path)
     if options.trace is not None:
         check_trace(options.trace, storage.root)
-    outputs = _outputs(topology, options)
+    timer, tell = StepTimer(), _one_at_a_time(on_news)
+    outputs = _outputs(topology, options, timer)
     outputs.check_apart(storage.root)
-    with _signals(on_news) as signals, lock.exclusive(storage, new=True), contextlib.ExitStack() as stack:
+    with _signals(tell) as signals, lock.exclusive(storage, new=True), contextlib.ExitStack() as stack:
+        watch = stack.enter_context(WaitWatch(timer, tell))
         verify()
         request = _request(topology, options)
         # What can be refused is refused before Spark is started, which takes seconds.
         parent = look(storage, request)
         later = _later_input(parent, topology, options)
-        positions = _beginnings(parent, topology, options, on_news)
+        positions = _beginnings(parent, topology, options, timer)
         trace = stack.enter_context(contextlib.closing(TraceFile(options.trace))) if options.trace else None
         launcher = stack.enter_context(_launcher(options))
         if not options.insecure and (error := launcher.in_clear) is not None:
@@ -190,10 +195,10 @@ def run_job(
         stack.enter_context(outputs.hold())
         start = begin(storage, request, outputs, workers)
         for news in (*start.news, *later):
-            on_news(news)
+            tell(news)
         return _attempt(
-            storage, topology, options, start, positions, outputs, launcher, workers, on_progress, on_news, on_service,
-            signals, trace,
+            storage, topology, options, start, positions, outputs, launcher, workers, on_progress, tell, on_service,
+            signals, trace, watch.note,
         )  # fmt: skip
 
 
@@ -206,16 +211,25 @@ def _later_input(parent: Parent, topology: Topology, options: JobOptions) -> tup
 
 
 def _beginnings(
-    parent: Parent, topology: Topology, options: JobOptions, on_news: Callable[[News], None]
+    parent: Parent, topology: Topology, options: JobOptions, timer: StepTimer
 ) -> dict[str, tuple[Position, ...]]:
     """Where sources begin that the parent has no positions of, of those that do not look for it themselves; JobFailed
     where those that it has lead nowhere any more."""
     if options.until == "drained":
         return {}
     parts = parent.opening.parts if parent.opening else parent.parts
-    return beginnings(
-        topology, parts, options.directory, lambda source, reason: on_news(SourceHeldUp(source, 0.0, reason))
-    )
+    return beginnings(topology, parts, options.directory, timer)
+
+
+def _one_at_a_time(on_news: Callable[[News], None]) -> Callable[[News], None]:
+    """Let several threads call a function, one at a time; a signal handler may call it in the middle of a call."""
+    lock = threading.RLock()
+
+    def tell(news: News) -> None:
+        with lock:
+            on_news(news)
+
+    return tell
 
 
 class Rehearsal(NamedTuple):
@@ -254,7 +268,7 @@ def rehearse(topology: Topology, store_path: str, options: JobOptions) -> Rehear
     new = check_store_of(storage, topology.job)
     store = None if new else NativeStore(storage)
     sinks = outputs.examine(store, parent.epoch, parent.origins)
-    _beginnings(parent, topology, options, lambda news: None)
+    _beginnings(parent, topology, options, StepTimer())
     attempts = store.attempts() if store else []
     number = max((attempt.attempt for attempt in attempts), default=0) + 1
     news = (
@@ -291,10 +305,10 @@ def _storage(store_path: str) -> WritableStorage:
     return open_writable(absolute(store_path))
 
 
-def _outputs(topology: Topology, options: JobOptions) -> Outputs:
+def _outputs(topology: Topology, options: JobOptions, timer: StepTimer | None = None) -> Outputs:
     return Outputs(
         topology, options.directory, take_ownership=options.take_ownership, accept_missing=options.accept_missing,
-        sinks_in=options.sinks_in,
+        sinks_in=options.sinks_in, timer=timer,
     )  # fmt: skip
 
 
@@ -312,6 +326,7 @@ def _attempt(
     on_service: Callable[[Service], None],
     signals: _Signals,
     trace: TraceFile | None,
+    on_waits: Callable[[int, Iterable[Wait]], None],
 ) -> Outcome:
     started = time.monotonic()
     attempt = start.attempt
@@ -362,6 +377,7 @@ def _attempt(
         on_progress=on_progress,
         on_news=on_news,
         on_trace=trace.write if trace is not None else lambda lines: None,
+        on_waits=on_waits,
     )
     spec = JobSpec(
         topology=topology,

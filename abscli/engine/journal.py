@@ -6,6 +6,7 @@ import shlex
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import msgspec
 
@@ -33,9 +34,9 @@ class Journal:
     """One attempt's hand on the store.
 
     keep: complete epochs that stay; None keeps all.
-    reveal: makes the parts that a manifest names visible.
+    reveal: publishes the parts that a manifest names, and returns the seconds that each sink took.
     records_before: read up to the epoch that it goes on from; skipped_before: left out up to there, by operator.
-    newest: completed last.
+    newest: completed last, and newest_parts: its parts.
     skipped: left out since, by operator.
 
     The outcomes of epoch numbers are one dense sequence: none is written before that of the number below. So an owner
@@ -50,7 +51,7 @@ class Journal:
         *,
         keep: int | None,
         directory_hint: str,
-        reveal: Callable[[Sequence[PartFacts]], None] = lambda parts: None,
+        reveal: Callable[[Sequence[PartFacts]], Mapping[str, float]] = lambda parts: {},
         records_before: int = 0,
         skipped_before: Mapping[str, int] | None = None,
     ) -> None:
@@ -58,6 +59,7 @@ class Journal:
         self.last_complete = attempt.parent
         self.completed_at: list[float] = []
         self.newest = EpochDone(attempt.parent, 0.0, 0.0, 0, 0)
+        self.newest_parts: Sequence[PartFacts] = ()
         self.records_before = records_before
         self._records = records_before
         self._skipped = dict(skipped_before or {})
@@ -158,7 +160,12 @@ class Journal:
         self.newest = EpochDone(
             epoch, time.time(), manifest.duration, records, manifest.bytes, _phases(parts), _watermarks(parts), skipped
         )
-        self._reveal(parts)
+        self.newest_parts = parts
+        published = self._reveal(parts)
+        self.newest = replace(
+            self.newest, phases={**self.newest.phases, "publish": sum(published.values())},
+            by_sink=_seconds_by_target(parts, published),
+        )  # fmt: skip
         self._publish_given_up()
 
     def _skipped_since(self, parts: Sequence[PartFacts], moved: Mapping[str, str]) -> dict[str, int]:
@@ -316,6 +323,14 @@ def _phases(parts: Iterable[PartFacts]) -> dict[str, float]:
     """Seconds of the task that was longest at it."""
     phases = [(part.alignment, part.sync, part.async_) for part in parts]
     return dict(zip(("align", "copy", "write"), map(max, zip(*phases, strict=True)), strict=True))
+
+
+def _seconds_by_target(parts: Iterable[PartFacts], published: Mapping[str, float]) -> dict[str, float]:
+    """Return the seconds in which each sink's slowest task staged rows, and the driver published them."""
+    staged: dict[str, float] = {}
+    for part in parts:
+        staged[part.operator] = max(part.async_, staged.get(part.operator, 0.0))
+    return {sink: staged.get(sink, 0.0) + seconds for sink, seconds in published.items()}
 
 
 def _watermarks(parts: Iterable[PartFacts]) -> dict[str, int]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from abscli.engine.errors import EngineStopped
+from abscli.engine.waits import note_reason
 from formats.errors import Unreachable
 
 SECONDS = 60.0
@@ -18,22 +19,23 @@ Answer = TypeVar("Answer")
 
 
 def until_answered(
-    ask: Callable[[], Answer], given_up: Callable[[Unreachable], EngineStopped], *, seconds: float | None = None,
-    waits: Callable[[str], None] = lambda reason: None,
-) -> Answer:  # fmt: skip
-    """The answer to a question that may be asked again where it raises Unreachable.
+    ask: Callable[[], Answer], given_up: Callable[[Unreachable], EngineStopped], *, seconds: float | None = None
+) -> Answer:
+    """Return the answer to a question that may be asked again if it raises Unreachable.
 
-    given_up: what is raised when that has lasted too long. seconds: how long that is, if not `SECONDS`.
-    waits: told, once, that nobody answers, and why.
+    given_up: makes the error that is raised when that has lasted too long.
+    seconds: how long that is, if not `SECONDS`.
+
+    The reason is noted for the step that is running (`abscli.engine.waits`).
     """
-    deadline, is_told = time.monotonic() + (SECONDS if seconds is None else seconds), False
+    deadline = time.monotonic() + (SECONDS if seconds is None else seconds)
     while True:
         try:
-            return ask()
+            answer = ask()
+            note_reason("")
+            return answer
         except Unreachable as error:
-            if not is_told:
-                is_told = True
-                waits(error.message)
+            note_reason(error.message)
             if time.monotonic() > deadline:
                 raise given_up(error) from None
             time.sleep(BETWEEN)

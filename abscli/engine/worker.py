@@ -62,6 +62,7 @@ from abscli.engine.state.packing import Packer
 from abscli.engine.state.restoring import Restored
 from abscli.engine.task import RunningTask
 from abscli.engine.telemetry.tracing import WorkerTrace
+from abscli.engine.waits import Doing, StepTimer, Wait
 from abscli.planner.placement import worker_of
 from abscli.planner.ranges import EMPTY, Ranges
 from abscli.protocol.events import ProtocolError
@@ -76,6 +77,8 @@ from formats.storage import AT_ONCE, ObjectStorage, is_served, open_writable
 BUG = "this is a bug; run with -vv for the traceback"
 ADVERTISE = "set --advertise to the address under which workers reach the driver"
 CONNECT_SECONDS = 30.0
+SHORT_WAIT_SECONDS = 1.0
+"""Waits of sinks up to this long are not sent to the driver."""
 
 
 class Worker:
@@ -111,6 +114,7 @@ class Worker:
             ledger=self._new_ledger(),
         )  # fmt: skip
         self._repeating = Repeating(number, self._tell)
+        self._sink_steps = StepTimer()
         self._memory = StateMemory(spec.state_memory) if spec.state_memory is not None else None
         self._trace = WorkerTrace(self._send_trace, f"{number}.{launch}") if spec.trace else None
         with contextlib.ExitStack() as undo:
@@ -314,6 +318,7 @@ class Worker:
             may_show=self._lease.check,
             memory=self._memory,
             packer=self._packer,
+            sink_steps=self._sink_steps,
         )
         self._peers.add(start.attempt, tasks, start.epoch)
         # Receivers before senders, as they are made: what one puts out then finds room.
@@ -461,13 +466,14 @@ class Worker:
 
     def _status(self) -> Status:
         now = time.monotonic()
-        held_up = [
-            (task.machine.name, now - waits[0], waits[1])
+        sources = [
+            Wait(task.machine.name.operator, Doing.READ, seconds=now - held_up[0], reason=held_up[1])
             for task in self._tasks
-            if task.source is not None and (waits := task.source.held_up) is not None
+            if task.source is not None and (held_up := task.source.held_up) is not None
         ]
+        waits = *sources, *self._sink_steps.waits(over=SHORT_WAIT_SECONDS)
         records = sum(task.records_read for task in self._tasks)
-        return Status(self.number, records, self._peers.circulating, tuple(held_up))
+        return Status(self.number, records, self._peers.circulating, waits)
 
     def _close(self) -> None:
         self._pool.shutdown(wait=not self._killed, cancel_futures=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import msgspec
 import pytest
@@ -11,7 +12,7 @@ from abscli.engine.errors import EngineStopped
 from abscli.engine.journal import Journal
 from formats.ids import TaskId
 from formats.native import layout
-from formats.native.facts import AbortFacts, ManifestFacts
+from formats.native.facts import AbortFacts, ManifestFacts, PartFacts
 from formats.native.store import NativeStore
 from formats.native.writer import put_fence, put_part
 from formats.storage import MemoryStorage
@@ -154,10 +155,14 @@ def test_what_outlived_its_epoch_goes_with_the_last_that_refers_to_it_and_nothin
 def test_parts_become_visible_after_the_manifest_and_before_anybody_hears_of_it(build: Build) -> None:
     attempt = build.begin()
     seen: list[bool] = []
+
+    def reveal(parts: Sequence[PartFacts]) -> dict[str, float]:
+        seen.append(NativeStore(build.storage).has_manifest(1))
+        return {}
+
     journal = Journal(
-        build.storage, build.topology, attempt, keep=None, directory_hint="job.yaml",
-        reveal=lambda parts: seen.append(NativeStore(build.storage).has_manifest(1)),
-    )  # fmt: skip
+        build.storage, build.topology, attempt, keep=None, directory_hint="job.yaml", reveal=reveal
+    )
     acked(build, journal, 1)
     journal.complete(1, idle=False)
     assert seen == [True]

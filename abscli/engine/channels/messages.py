@@ -9,6 +9,7 @@ import msgspec
 
 from abscli.engine.channels.line import KeyPair
 from abscli.engine.errors import RaisedAt
+from abscli.engine.waits import Wait
 from abscli.planner.placement import worker_of
 from abscli.protocol.events import ProtocolError
 from formats.ids import ChannelId, TaskId
@@ -295,13 +296,13 @@ class Status(msgspec.Struct, frozen=True, tag=True):
 
     records: rows that sources of this worker have read since the job began.
     circulating: bytes on back edges.
-    held_up: source tasks that wait for what is outside of the job, for how many seconds by now, and why.
+    waits: of its sources and sinks.
     """
 
     worker: int
     records: int
     circulating: int
-    held_up: tuple[tuple[TaskId, float, str], ...] = ()
+    waits: tuple[Wait, ...] = ()
 
 
 class Lag(msgspec.Struct, frozen=True):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 
 from abscli.engine.errors import EngineStopped, UsageError
 from abscli.engine.sinks.contract import Compared, History, Ownership, Publisher
 from abscli.engine.sinks.delivered.publisher import TargetPublisher
+from abscli.engine.sinks.delivered.targets import title_of
 from abscli.engine.sinks.elsewhere import refused, waiting_elsewhere
 from abscli.engine.sinks.examined import Examined
 from abscli.engine.sinks.file_publisher import FilePublisher
@@ -18,6 +21,7 @@ from abscli.engine.sinks.places import folder_of
 from abscli.engine.sinks.promises import NO_PROMISES, read_promises
 from abscli.engine.sinks.staged.contract import Delivery, StagedPartName
 from abscli.engine.telemetry.news import StaysWritten
+from abscli.engine.waits import Doing, StepTimer, Wait
 from abscli.protocol.committer import (
     AttemptBegun,
     Committer,
@@ -74,19 +78,46 @@ NO_SINKS = SinksExamined({}, (), frozenset())
 NO_ERRORS: Mapping[Obstacle, Exception] = {}
 
 
-class AttemptSink:
-    """One sink of an attempt: tells its committer what happens, and carries out the answers."""
+@dataclass(frozen=True, slots=True)
+class SinkSteps:
+    """Time the steps of one sink on the driver.
 
-    def __init__(self, publisher: Publisher, permissions: Permissions) -> None:
+    operator: its id.
+    target: what messages call its target.
+    """
+
+    operator: str
+    target: str
+    timer: StepTimer
+
+    def ask(self) -> AbstractContextManager[None]:
+        """Time a question to the target, or taking it."""
+        return self.timer.run(Wait(self.operator, Doing.ASK, self.target))
+
+    def publish(self, delivery: Delivery) -> AbstractContextManager[None]:
+        """Time the publication of rows."""
+        rows = sum(part.file.rows for part in delivery.parts)
+        return self.timer.run(Wait(self.operator, Doing.PUBLISH, self.target, delivery.epoch.number, rows))
+
+
+class AttemptSink:
+    """One sink of an attempt: tells its committer what happens, and carries out the answers.
+
+    steps: times what is done at the target.
+    """
+
+    def __init__(self, publisher: Publisher, permissions: Permissions, steps: SinkSteps) -> None:
         self.publisher = publisher
         self._permissions = permissions
+        self._steps = steps
         self._committer: Committer[Delivery] = Committer(permissions)
         self._ownership: Ownership | None = None
 
     def compare(self, history: History) -> Compared:
         """Compare the target with a history. Raises the error of the first obstacle that is not permitted (D1)."""
         self._committer = Committer(self._permissions)
-        compared = self.publisher.compare(history)
+        with self._steps.ask():
+            compared = self.publisher.compare(history)
         asked = TargetAsked(history.parent, compared.due, frozenset(compared.obstacles))
         self._on(asked, compared.obstacles)
         return compared
@@ -115,18 +146,24 @@ class AttemptSink:
                         raise errors[obstacle]
                     case Take():
                         assert self._ownership is not None
-                        taken = self.publisher.take(self._ownership)
+                        with self._steps.ask():
+                            taken = self.publisher.take(self._ownership)
                         errors = {} if taken.refusal is None else {Obstacle.FOREIGN: taken.refusal}
                         events.append(TargetTaken(taken.refusal is not None, taken.newest))
                     case VerifyCommit(commit):
-                        self.publisher.verify(commit)
+                        with self._steps.ask():
+                            self.publisher.verify(commit)
                     case Publish(delivery):
                         is_resumed = self._committer.stage is CommitterStage.STARTING
-                        events.append(RowsPublished(self.publisher.publish(delivery, is_resumed=is_resumed)))
+                        with self._steps.publish(delivery):
+                            newest = self.publisher.publish(delivery, is_resumed=is_resumed)
+                        events.append(RowsPublished(newest))
                     case DiscardAbandoned():
-                        self.publisher.discard(self._abandoned())
+                        with self._steps.ask():
+                            self.publisher.discard(self._abandoned())
                     case DiscardUnnamed(epoch):
-                        self.publisher.discard(self._unnamed(epoch))
+                        with self._steps.ask():
+                            self.publisher.discard(self._unnamed(epoch))
 
     def _abandoned(self) -> Callable[[StagedPartName], bool]:
         assert self._ownership is not None
@@ -155,11 +192,12 @@ class Outputs:
     """The sinks of one attempt. `hold` them, `examine` them, `take` them, then `reveal` after every manifest.
 
     sinks_in: see `abscli.engine.job.JobOptions`.
+    timer: times what is done at the targets.
     """
 
     def __init__(
         self, topology: Topology, directory: str, *, take_ownership: bool = False, accept_missing: bool = False,
-        sinks_in: str | None = None,
+        sinks_in: str | None = None, timer: StepTimer | None = None,
     ) -> None:  # fmt: skip
         self._sinks: list[Operator] = [sink for op in topology.operators if (sink := as_sink(op)) is not None]
         self._permissions = Permissions(take_ownership, accept_missing)
@@ -167,6 +205,7 @@ class Outputs:
         in_files = [op for op in self._sinks if sinks_in is not None or not is_delivered(op)]
         folders = {op.id: folder_of(op, directory, sinks_in) for op in in_files}
         self._by_sink: dict[str, AttemptSink] = {}
+        timer = StepTimer() if timer is None else timer
         for op in self._sinks:
             publisher: Publisher
             if op.id in folders:
@@ -174,7 +213,8 @@ class Outputs:
                 publisher = FilePublisher(op, directory, folders[op.id], others)
             else:
                 publisher = TargetPublisher(op, topology.job, directory)
-            self._by_sink[op.id] = AttemptSink(publisher, self._permissions)
+            steps = SinkSteps(op.id, folders[op.id] if op.id in folders else title_of(op), timer)
+            self._by_sink[op.id] = AttemptSink(publisher, self._permissions, steps)
 
     def check_apart(self, store: str) -> None:
         """Raise UsageError for a sink inside the store, where `gc` would remove its output.
@@ -228,18 +268,23 @@ class Outputs:
         for one in self._by_sink.values():
             one.take(Ownership(store, attempt, older, examined.kept))
 
-    def reveal(self, parts: Sequence[PartFacts]) -> None:
-        """Publish the parts that a complete epoch names. This can be repeated without harm.
+    def reveal(self, parts: Sequence[PartFacts]) -> Mapping[str, float]:
+        """Publish the parts that a complete epoch names, and return the seconds that each sink took.
 
+        This can be repeated without harm.
         Raises Overtaken if another attempt has taken a sink; Damaged if a part is missing or was replaced.
         """
+        seconds: dict[str, float] = {}
         if not parts:
-            return
+            return seconds
         epoch, by_operator = max(part.epoch for part in parts), dict[str, list[PartFacts]]()
         for part in parts:
             by_operator.setdefault(part.operator, []).append(part)
         for operator, one in self._by_sink.items():
+            began = time.monotonic()
             one.reveal(epoch, by_operator.get(operator, []))
+            seconds[operator] = time.monotonic() - began
+        return seconds
 
     def note_published(self, store: NativeStore, epoch: int) -> None:
         """Note in the store that all rows which lead to a complete epoch are published, at the end of a run.

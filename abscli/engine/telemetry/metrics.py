@@ -23,6 +23,8 @@ from abscli.engine.telemetry.news import (
     Late,
     NewGeneration,
     News,
+    OperatorContinues,
+    OperatorWaits,
     OtherCode,
     OtherTimes,
     Recovered,
@@ -30,17 +32,41 @@ from abscli.engine.telemetry.news import (
     Rescaled,
     Silent,
     SlotsAwaited,
-    SourceGoesOn,
-    SourceHeldUp,
+    SlowSink,
     StaysWritten,
     Stopping,
+    WatermarkHeld,
+    WatermarkReleased,
 )
+from formats.job.model import Kind
 from formats.watermark import END
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each, whose values only OpenMetrics knows
 
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """Upper bounds of the buckets of durations."""
+
+
+class _Elapsed:
+    """A gauge of seconds since something began, by operator; 0 while it does not last."""
+
+    def __init__(self, name: str, text: str, registry: CollectorRegistry) -> None:
+        self._gauge = Gauge(name, text, ["operator"], registry=registry)
+        self._since: dict[str, float] = {}
+
+    def begin(self, operator: str, seconds: float) -> None:
+        """Count from `seconds` ago."""
+        self._since[operator] = time.monotonic() - seconds
+        self._gauge.labels(operator).set_function(lambda: self._seconds(operator))
+
+    def end(self, operator: str) -> None:
+        """Show 0 from now on."""
+        self._since.pop(operator, None)
+        self._gauge.labels(operator).set_function(lambda: self._seconds(operator))
+
+    def _seconds(self, operator: str) -> float:
+        since = self._since.get(operator)
+        return 0.0 if since is None else time.monotonic() - since
 
 
 class JobMetrics:
@@ -71,7 +97,7 @@ class JobMetrics:
         )
         self._phases = Histogram(
             "abs_epoch_phase_seconds",
-            "Of an epoch, the longest of all tasks: waiting for barriers, copying state, writing it.",
+            "Of an epoch, the longest of all tasks: waiting for barriers, copying state, writing it; then publishing.",
             ["phase"],
             buckets=SECONDS,
             registry=registry,
@@ -101,6 +127,14 @@ class JobMetrics:
         )
         self._again = Counter("abs_records_read_again", "Rows that sources read again.", registry=registry)
         self._silent = Counter("abs_silences", "Workers that were not heard of for a while.", registry=registry)
+        self._waits = _Elapsed(
+            "abs_waiting_seconds",
+            "For which a source or a sink has waited for something outside of the job; 0 below 5 seconds.",
+            registry,
+        )
+        self._held = _Elapsed(
+            "abs_watermark_held_seconds", "For which an input without rows has held the watermark back.", registry
+        )
         self._late = Counter("abs_late_warnings", "Warnings of epochs that take too long.", registry=registry)
 
     def progress(self, progress: Progress) -> None:
@@ -142,13 +176,21 @@ class JobMetrics:
                 self._late.inc()
             case Silent():
                 self._silent.inc()
-            case SourceHeldUp():
-                self._silent.inc()
-            case SourceGoesOn():
-                pass
+            case OperatorWaits(wait):
+                self._waits.begin(wait.operator, wait.seconds)
+            case OperatorContinues(operator):
+                self._waits.end(operator)
+            case WatermarkHeld(source, seconds=seconds):
+                self._held.begin(source, seconds)
+            case WatermarkReleased(source):
+                self._held.end(source)
+            case Begun(topology):
+                for op in topology.operators:
+                    if op.kind in (Kind.SOURCE, Kind.SINK):
+                        self._waits.end(op.id)
             case FramesLetGo() | HeardAgain() | NewGeneration() | LaterInput() | OtherCode() | Rescaled():
                 pass
-            case Begun() | OtherTimes() | SlotsAwaited() | Stopping() | StaysWritten():
+            case OtherTimes() | SlotsAwaited() | SlowSink() | Stopping() | StaysWritten():
                 pass
             case _:
                 assert_never(news)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from abscli.engine.losses.decisions import Recovery
 from abscli.engine.sources.inputs import LaterInput
+from abscli.engine.waits import Wait
 from abscli.planner.retimed import Retimed
 from abscli.protocol.policy import Policy
 from formats.job.model import Topology
@@ -28,7 +29,9 @@ class EpochDone:
     seconds: since its trigger.
     records: that sources read since the last complete one.
     bytes: written for it.
-    phases: the longest of all tasks, in seconds: `align` (waiting for barriers), `copy` (of state) and `write`.
+    phases: the longest of all tasks, in seconds: `align` (waiting for barriers), `copy` (of state) and `write`; and
+    `publish`, in which the driver published the rows of all sinks.
+    by_sink: seconds in which its rows were staged (by the slowest task) and published.
     watermarks: of each operator that has one, in microseconds since 1970 (`formats.watermark`).
     skipped: records that operators have left out since the last complete one, of those that have.
     """
@@ -41,6 +44,7 @@ class EpochDone:
     phases: Mapping[str, float] = field(default_factory=dict)
     watermarks: Mapping[str, int] = field(default_factory=dict)
     skipped: Mapping[str, int] = field(default_factory=dict)
+    by_sink: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,23 +104,76 @@ class HeardAgain:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceHeldUp:
-    """A source waits for what is outside of the job, which goes on without new records from there.
+class OperatorWaits:
+    """A source or a sink waits for something outside of the job.
 
-    source: an operator. seconds: for which it has waited. reason: what for.
+    is_told: whether people are told. If not, they were told of as long a wait a short while ago.
+    """
+
+    wait: Wait
+    is_told: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorContinues:
+    """That wait is over.
+
+    operator: the source or sink.
+    seconds: how long it waited.
+    is_told: whether people were told of the wait.
+    """
+
+    operator: str
+    seconds: float
+    is_told: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SlowSink:
+    """Epochs take longer than the interval between them, mostly because of one sink.
+
+    epoch: the newest.
+    epoch_seconds: its time until its rows were published.
+    interval: seconds between epochs.
+    seconds: in which the sink staged and published the rows of that epoch.
+    """
+
+    sink: str
+    epoch: int
+    epoch_seconds: float
+    interval: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class WatermarkHeld:
+    """An input without rows holds the watermark back, so that results wait although other inputs go on.
+
+    source: an operator.
+    splits: its splits without rows, such as files or partitions.
+    waiting: operators that wait for the watermark.
+    seconds: since the watermark advanced.
+    is_told: whether people are told. If not, they were told of this source a short while ago.
+    """
+
+    source: str
+    splits: tuple[str, ...]
+    waiting: tuple[str, ...]
+    seconds: float
+    is_told: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WatermarkReleased:
+    """The input does not hold the watermark back any more.
+
+    seconds: how long it did.
+    is_told: whether people were told that it did.
     """
 
     source: str
     seconds: float
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class SourceGoesOn:
-    """That is over. seconds: that it lasted."""
-
-    source: str
-    seconds: float
+    is_told: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,5 +293,5 @@ class StaysWritten:
 Changed = OtherCode | OtherTimes | NewGeneration | LaterInput | StaysWritten
 News = (
     Begun | EpochDone | EpochGivenUp | Stopping | SlotsAwaited | Late | Changed | Recovering | FramesLetGo | Recovered
-    | Rescaled | Silent | HeardAgain | SourceHeldUp | SourceGoesOn
+    | Rescaled | Silent | HeardAgain | OperatorWaits | OperatorContinues | SlowSink | WatermarkHeld | WatermarkReleased
 )

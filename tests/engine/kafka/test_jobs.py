@@ -24,7 +24,7 @@ from abscli.engine.coordinator import Progress
 from abscli.engine.errors import JobFailed
 from abscli.engine.job import JobOptions, Outcome, run_job
 from abscli.engine.losses.decisions import Scope
-from abscli.engine.telemetry.news import News, Recovered, SourceGoesOn, SourceHeldUp
+from abscli.engine.telemetry.news import News, OperatorContinues, OperatorWaits, Recovered
 from abscli.report.findings import Code
 from abscli.stores.native.check import check_all
 from formats.job.model import Topology
@@ -329,28 +329,28 @@ def test_a_broker_that_is_away_is_named_and_the_job_goes_on(tmp_path: Path, brok
         if state["at"] == "running" and read_rows(tmp_path) == 10:
             broker.kill()
             state.update(at="away")
-        elif state["at"] == "away" and any(isinstance(news, SourceHeldUp) for news in told):
+        elif state["at"] == "away" and any(isinstance(news, OperatorWaits) for news in told):
             state.update(at="silent", epochs=now.epochs)
         elif state["at"] == "silent" and now.epochs > int(str(state["epochs"])) + 2:  # epochs go on meanwhile
             broker.start()
             numbered(broker, topic, range(10, 20))
             state.update(at="back")
-        elif state["at"] == "back" and read_rows(tmp_path) == 20 and any(isinstance(n, SourceGoesOn) for n in told):
+        elif state["at"] == "back" and read_rows(tmp_path) == 20 and isinstance(told[-1], OperatorContinues):
             services[0].request_stop()
 
     def news(one: News) -> None:
-        if isinstance(one, SourceHeldUp | SourceGoesOn):
+        if isinstance(one, OperatorWaits | OperatorContinues):
             told.append(one)
 
     options = inline(tmp_path, interval=0.05)
     run_job(topology, str(tmp_path / "store"), options, progress, services.append, on_news=news)
     check_rows(tmp_path, Counter(rows=20))
     silent, back = told
-    assert isinstance(silent, SourceHeldUp)
-    assert silent.source == "rows"
-    assert silent.reason
-    assert isinstance(back, SourceGoesOn)
-    assert back.seconds > silent.seconds
+    assert isinstance(silent, OperatorWaits)
+    assert silent.wait.operator == "rows"
+    assert silent.wait.reason
+    assert isinstance(back, OperatorContinues)
+    assert back.seconds > silent.wait.seconds
 
 
 def test_a_sample_shows_what_is_in_the_topic(

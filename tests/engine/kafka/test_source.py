@@ -22,6 +22,7 @@ from abscli.engine.sources.kafka import topics
 from abscli.engine.sources.kafka.source import KafkaSource
 from abscli.engine.sources.kafka.topics import beginnings
 from abscli.engine.sources.making import make_source
+from abscli.engine.waits import Doing, StepTimer, Wait
 from formats.ids import TaskId
 from formats.job.model import Edge, Kind, Operator, Partition, Topology
 from formats.native.facts import PartFacts, header
@@ -258,7 +259,7 @@ def check(source: Operator, positions: tuple[Position, ...]) -> None:
     )  # fmt: skip
     sink = operator("out", Kind.SINK, 1, connector={"type": "jsonl", "path": "out"})
     topology = Topology("job", (source, sink), (Edge("orders", "out", Partition.FORWARD),))
-    assert beginnings(topology, [part], ".") == {}
+    assert beginnings(topology, [part], ".", StepTimer()) == {}
 
 
 def look(by: str, reader: Reader, positions: tuple[Position, ...]) -> None:
@@ -407,11 +408,15 @@ def test_who_begins_while_no_broker_answers_is_told_so(
     broker: Broker, topic: str, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(patience, "SECONDS", 0.5)
-    waits: list[str] = []
-    op = reader.operator(brokers="127.0.0.1:1")
-    with pytest.raises(EngineStopped, match=r"127.0.0.1:1 does not answer: no answer from the broker"):
-        topics.beginning(op, ".", waits.append)
-    assert len(waits) == 1
+    op, timer = reader.operator(brokers="127.0.0.1:1"), StepTimer()
+    step = Wait(op.id, Doing.FIND, "127.0.0.1:1")
+    stopped = pytest.raises(EngineStopped, match=r"127.0.0.1:1 does not answer: no answer from the broker")
+    with stopped, timer.run(step):
+        try:
+            topics.beginning(op, ".")
+        finally:
+            reasons = [wait.reason for wait in timer.waits(over=0)]
+    assert "no answer from the broker" in reasons[0]
 
 
 def test_a_task_without_a_partition_keeps_nobody_waiting(topic: str, reader: Reader) -> None:

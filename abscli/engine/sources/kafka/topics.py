@@ -4,11 +4,11 @@ with."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Iterable, Mapping
 
 from abscli.engine.brokers import ONCE, brokers_of, until_brokers_answer
 from abscli.engine.errors import JobFailed, UsageError
+from abscli.engine.waits import Doing, StepTimer, Wait
 from formats.brokers import Described
 from formats.job.following import follows
 from formats.job.kafka import Start, Topic, is_kafka, partition_of, split_name, start_of
@@ -20,16 +20,13 @@ from formats.view import Position
 ANEW = "read the topic from its beginning with --from-epoch 0, or with a new store"
 
 
-def beginning(
-    operator: Operator, directory: str, waits: Callable[[str], None] = lambda reason: None
-) -> tuple[Position, ...]:
+def beginning(operator: Operator, directory: str) -> tuple[Position, ...]:
     """Where a source begins in each partition that its topic has. A source that does not follow the topic ends where
     that ends now. UsageError where there is no such topic; EngineStopped."""
     topic, brokers = Topic.of(operator).name, brokers_of(operator, directory)
     bounds, there = until_brokers_answer(
         operator,
         lambda: (brokers.topics([topic], committed=True, seconds=ONCE), brokers.describe(topic, seconds=ONCE)),
-        waits,
     )
     if topic not in bounds or there is None:
         raise UsageError(
@@ -45,19 +42,14 @@ def _begins(operator: Operator, partition: int, bounds: Bounds, topic_id: str | 
     return Position(split_name(Topic.of(operator).name, partition), first, 0, fingerprint=topic_id, until=until)
 
 
-def check_positions(
-    operator: Operator,
-    directory: str,
-    positions: Iterable[Position],
-    waits: Callable[[str], None] = lambda reason: None,
-) -> None:
+def check_positions(operator: Operator, directory: str, positions: Iterable[Position]) -> None:
     """JobFailed where the topic has no more what comes next, or is another one; UsageError where a position is of
     another topic than the job's; EngineStopped."""
     positions = [*positions]
     refuse_others(operator, positions)
     topic, brokers = Topic.of(operator).name, brokers_of(operator, directory)
     bounds, there = until_brokers_answer(
-        operator, lambda: (brokers.topics([topic], seconds=ONCE), brokers.describe(topic, seconds=ONCE)), waits
+        operator, lambda: (brokers.topics([topic], seconds=ONCE), brokers.describe(topic, seconds=ONCE))
     )
     check_topic(f"source {operator.id}", topic, positions, there)
     for position in positions:
@@ -73,18 +65,22 @@ def beginnings(
     topology: Topology,
     parts: Iterable[PartFacts],
     directory: str,
-    waits: Callable[[str, str], None] = lambda source, reason: None,
+    steps: StepTimer,
 ) -> dict[str, tuple[Position, ...]]:
-    """Where sources begin of which the parts of an epoch have no position; of the others it is looked whether they can
-    go on. waits: told of a source whose brokers do not answer. UsageError, JobFailed, EngineStopped."""
+    """Find where sources begin of which the parts of an epoch have no position, and check the positions of the others.
+
+    steps: the source is in one while its brokers are asked.
+    Raises UsageError, JobFailed, EngineStopped.
+    """
     begin, parts = {}, [*parts]
     for op in topology.operators:
         if op.kind is Kind.SOURCE and is_kafka(op):
             read = [part.positions for part in parts if part.operator == op.id and part.positions is not None]
-            if read:
-                check_positions(op, directory, itertools.chain(*read), partial(waits, op.id))
-            else:
-                begin[op.id] = beginning(op, directory, partial(waits, op.id))
+            with steps.run(Wait(op.id, Doing.FIND, Topic.of(op).brokers)):
+                if read:
+                    check_positions(op, directory, itertools.chain(*read))
+                else:
+                    begin[op.id] = beginning(op, directory)
     return begin
 
 

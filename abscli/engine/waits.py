@@ -1,0 +1,103 @@
+"""Steps of sources and sinks that depend on a server or a disk: which of them are running, and for how long.
+
+A driver and each worker have one `StepTimer`. The thread that does a step may be blocked in it for minutes, so other
+threads ask `StepTimer.waits`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from enum import StrEnum
+
+import msgspec
+
+
+class Doing(StrEnum):
+    """What is done in a step.
+
+    FIND: the driver asks a source's server where to begin. READ: a task waits for the input of a source.
+    ASK: the driver asks or takes the target of a sink. STAGE: a task stages rows. PUBLISH: the driver publishes rows.
+    """
+
+    FIND = "find"
+    READ = "read"
+    ASK = "ask"
+    STAGE = "stage"
+    PUBLISH = "publish"
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """A step that is running.
+
+    operator: a source or a sink.
+    target: what messages call the server, table or folder; empty if that is not known.
+    epoch, rows: that are written; 0 for other steps.
+    seconds: since the step began.
+    reason: why it has to wait; empty if that is not known.
+    """
+
+    operator: str
+    doing: Doing
+    target: str = ""
+    epoch: int = 0
+    rows: int = 0
+    seconds: float = 0.0
+    reason: str = ""
+
+    @property
+    def is_source(self) -> bool:
+        """Tell whether the operator is a source."""
+        return self.doing in (Doing.FIND, Doing.READ)
+
+
+class _Running:
+    """A step, with what changes while it runs."""
+
+    __slots__ = ("began", "reason", "wait")
+
+    def __init__(self, wait: Wait, began: float) -> None:
+        self.wait = wait
+        self.began = began
+        self.reason = ""
+
+
+_current: ContextVar[_Running | None] = ContextVar("abs_step", default=None)
+
+
+class StepTimer:
+    """Times the steps that are running, in any thread. clock: seconds, monotonic."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._running: dict[_Running, None] = {}
+
+    @contextlib.contextmanager
+    def run(self, step: Wait) -> Iterator[None]:
+        """Have a step running while the block runs. step: as it begins."""
+        running = _Running(step, self._clock())
+        token = _current.set(running)
+        self._running[running] = None
+        try:
+            yield
+        finally:
+            del self._running[running]
+            _current.reset(token)
+
+    def waits(self, *, over: float) -> tuple[Wait, ...]:
+        """Return the steps that have been running for longer than `over` seconds."""
+        now = self._clock()
+        return tuple(
+            msgspec.structs.replace(one.wait, seconds=now - one.began, reason=one.reason)
+            for one in list(self._running)  # other threads add and remove steps
+            if now - one.began > over
+        )
+
+
+def note_reason(reason: str) -> None:
+    """Note why the step of this thread has to wait; empty if it does not any more. Without a step, do nothing."""
+    running = _current.get()
+    if running is not None:
+        running.reason = reason
