@@ -39,3 +39,28 @@ def until_answered(
             if time.monotonic() > deadline:
                 raise given_up(error) from None
             time.sleep(BETWEEN)
+
+
+class Deadline:
+    """The end of a wait for a server that gives no sign of life, `SECONDS` after the last one."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+
+    def begin(self) -> None:
+        """Start to wait, unless an earlier wait has not ended."""
+        self._since = self._since or time.monotonic()
+
+    def renew(self) -> None:
+        """Note a sign of life."""
+        self._since = time.monotonic()
+
+    def end(self) -> None:
+        """Note that the wait is over."""
+        self._since = None
+        note_reason("")
+
+    def is_over(self, reason: str) -> bool:
+        """Tell whether it has passed. reason: why the server is waited for."""
+        note_reason(reason)
+        return self._since is not None and time.monotonic() - self._since > SECONDS

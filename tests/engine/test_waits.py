@@ -54,8 +54,8 @@ def test_a_wait_is_reported_after_five_seconds_and_then_rarely() -> None:
         for news in reports.note(DRIVER, [publishing(seconds)])
         if isinstance(news, OperatorWaits) and news.is_told
     ]  # fmt: skip
-    assert told == [5, 30, 60, 120, 240]
-    assert [next_report(at) for at in (0, 4.9, 5, 29, 61)] == [5, 5, 30, 30, 120]
+    assert told == [5, 15, 45, 135]
+    assert [next_report(at) for at in (0, 4.9, 5, 14, 46)] == [5, 5, 15, 15, 135]
 
 
 def test_the_end_of_a_reported_wait_is_reported_with_its_length() -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.faulty_proxy import FaultyProxy, faulty_proxy
 from tests.support.java import QUICK
 from tests.support.maven import jars
 from tests.support.objects.servers import free_port
@@ -25,9 +26,10 @@ VERSION = "3.9.2"
 PROPERTIES = """process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{port},PROXIED://127.0.0.1:{behind},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},PROXIED://127.0.0.1:{proxy}
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT
 log.dirs={folder}/logs
 offsets.topic.replication.factor=1
 transaction.state.log.replication.factor=1
@@ -42,12 +44,19 @@ SECONDS = 120
 
 
 class Broker:
-    """A broker that runs. address: HOST:PORT."""
+    """A broker that runs.
 
-    def __init__(self, address: str, begin: Callable[[], subprocess.Popen[bytes]], output: Path) -> None:
+    address: HOST:PORT.
+    proxy: in front of another address of the broker. A client that begins there gets no address but the proxy's.
+    """
+
+    def __init__(
+        self, address: str, proxy: FaultyProxy, begin: Callable[[], subprocess.Popen[bytes]], output: Path
+    ) -> None:
         from confluent_kafka.admin import AdminClient
 
         self.address = address
+        self.proxy = proxy
         self.admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
         self._begin = begin
         self._output = output
@@ -213,9 +222,15 @@ def running(folder: Path) -> Iterator[Broker]:
     if shutil.which("java") is None:
         pytest.skip("Java is not there")
     classpath = ":".join(map(str, jars(f"org.apache.kafka:kafka_2.13:{VERSION}")))
+    with faulty_proxy(("127.0.0.1", free_port())) as proxy:
+        yield from _running(folder, proxy, classpath)
+
+
+def _running(folder: Path, proxy: FaultyProxy, classpath: str) -> Iterator[Broker]:
     port, controller = free_port(), free_port()
     config = folder / "server.properties"
-    config.write_text(PROPERTIES.format(port=port, controller=controller, folder=folder))
+    ports = {"port": port, "controller": controller, "proxy": proxy.port, "behind": proxy.server[1]}
+    config.write_text(PROPERTIES.format(folder=folder, **ports))
     java = ["java", *QUICK, "-Xmx256m", "-cp", classpath]
     cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     storage = [*java, "kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", str(config)]
@@ -227,7 +242,7 @@ def running(folder: Path) -> Iterator[Broker]:
         with output.open("ab") as out:
             return subprocess.Popen([*java, "kafka.Kafka", str(config)], stdout=out, stderr=out, cwd=folder)
 
-    broker = Broker(f"127.0.0.1:{port}", begin, output)
+    broker = Broker(f"127.0.0.1:{port}", proxy, begin, output)
     try:
         broker.start()
         yield broker

@@ -24,12 +24,11 @@ DRIVER: Final = -1
 
 
 def report_times() -> Iterator[float]:
-    """Yield the seconds of a wait at which it is reported: 5, 30, 60, and then after twice as long each time."""
-    yield FIRST_SECONDS
-    at = 30.0
+    """Yield the seconds of a wait at which it is reported: 5, 15, 45, and so on."""
+    at = FIRST_SECONDS
     while True:
         yield at
-        at *= 2
+        at *= 3
 
 
 def next_report(seconds: float) -> float:

@@ -8,14 +8,16 @@ until another one takes the id.
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from abscli.engine.brokers import ONCE, settings_of
 from abscli.engine.errors import EngineStopped, JobFailed
-from abscli.engine.patience import SECONDS
+from abscli.engine.patience import SECONDS, Deadline
 from abscli.engine.sinks.kafka.markers import Message
+from abscli.engine.waits import note_reason
 from formats.job.kafka import Topic
 from formats.job.model import Operator
 
@@ -31,8 +33,17 @@ class Lost(Exception):
     """The transaction has failed; whether it was committed is not known, or another one has the id."""
 
 
+_silent = logging.getLogger("abs.kafka")
+"""Takes what the client would print: the errors that this module raises say it."""
+_silent.addHandler(logging.NullHandler())
+_silent.propagate = False
+
+
 class Transactions:
-    """id: of the producer."""
+    """Transactions of one producer. id: of the producer.
+
+    Brokers that give no sign of life are waited for during `patience.SECONDS`, over all tries of a transaction.
+    """
 
     def __init__(self, operator: Operator, directory: str, id: str) -> None:
         self._operator = operator
@@ -40,9 +51,12 @@ class Transactions:
         self._id = id
         self._producer: Any = None
         self._refused: Any = None
+        self._reason = ""
+        self._lost_sequence: Any = None
+        self._deadline = Deadline()
 
     def begin(self) -> None:
-        """Take the id from whoever has it. EngineStopped where no broker answers."""
+        """Take the id from whoever has it. Raises EngineStopped if no broker answers."""
         from confluent_kafka import KafkaException, Producer
 
         self._producer = None
@@ -55,16 +69,22 @@ class Transactions:
             "bootstrap.servers": Topic.of(self._operator).brokers,
             "transactional.id": self._id,
             "log_level": 0,
+            "logger": _silent,
+            "error_cb": self._failed,
         })  # fmt: skip
-        deadline = time.monotonic() + SECONDS
+        self._reason, self._lost_sequence = "", None
+        self._deadline.begin()
         while True:
             try:
                 producer.init_transactions(ONCE)
             except KafkaException as error:
-                if not error.args[0].retriable() or time.monotonic() > deadline:
-                    raise self._away(error.args[0]) from None
+                if not error.args[0].retriable():
+                    raise self._away(error.args[0].str()) from None
+                if self._deadline.is_over(self._reason or error.args[0].str()):
+                    raise self._unanswered() from None
             else:
                 self._producer = producer
+                self._deadline.end()
                 return
 
     def write(self, messages: Iterable[tuple[str, Message]]) -> None:
@@ -74,6 +94,7 @@ class Transactions:
         if self._producer is None:
             raise Lost
         self._refused = None
+        self._deadline.begin()
         try:
             self._producer.begin_transaction()
             for number, (topic, (key, value)) in enumerate(messages):
@@ -81,8 +102,12 @@ class Transactions:
                 if not number % POLLED:
                     self._producer.poll(0)
             self._commit()
+            self._deadline.end()
         except KafkaException as error:
+            self._note_lost_sequence(error.args[0])
             self._give_up()
+            if self._lost_sequence is not None:
+                raise self._lost_records(self._lost_sequence) from None
             if self._refused is not None:
                 raise self._not_taken(self._refused) from None
             raise Lost(error.args[0].str()) from None
@@ -97,7 +122,9 @@ class Transactions:
             try:
                 self._producer.produce(topic, value, key=key, on_delivery=self._delivered)
             except BufferError:
+                queued = len(self._producer)
                 self._producer.poll(0.1)
+                self._look_for_progress(queued)
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:
                     self._refused = error.args[0]
@@ -112,19 +139,41 @@ class Transactions:
                    KafkaError.TOPIC_AUTHORIZATION_FAILED)  # fmt: skip
         if error is not None and error.code() in refused:
             self._refused = error
+        if error is not None:
+            self._note_lost_sequence(error)
+
+    def _failed(self, error: Any) -> None:
+        """Take an error that the client reports besides, such as a connection that is refused."""
+        self._reason = error.str()
+        self._note_lost_sequence(error)
+
+    def _note_lost_sequence(self, error: Any) -> None:
+        from confluent_kafka import KafkaError
+
+        if error.code() == KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            self._lost_sequence = error
 
     def _commit(self) -> None:
         from confluent_kafka import KafkaException
 
-        deadline = time.monotonic() + SECONDS
         while True:
+            queued = len(self._producer)
             try:
                 self._producer.commit_transaction(ONCE)
             except KafkaException as error:
-                if not error.args[0].retriable() or time.monotonic() > deadline:
+                if not error.args[0].retriable():
                     raise
+                self._look_for_progress(queued, error.args[0].str())
             else:
                 return
+
+    def _look_for_progress(self, queued: int, reason: str = "its queue of messages is full") -> None:
+        """Raise EngineStopped if brokers have taken no message for too long. queued: messages and requests before."""
+        if len(self._producer) < queued:
+            self._deadline.renew()
+            note_reason("")
+        elif self._deadline.is_over(self._reason or reason):
+            raise self._unanswered()
 
     def close(self) -> None:
         """Let go of the id; nothing is open."""
@@ -140,10 +189,26 @@ class Transactions:
             producer.abort_transaction(ONCE)
         producer.purge()
 
-    def _away(self, error: Any) -> EngineStopped:
+    def _away(self, reason: str) -> EngineStopped:
         return EngineStopped(
-            f"sink {self._operator.id}: {Topic.of(self._operator).brokers} cannot start a transaction: {error.str()}",
+            f"sink {self._operator.id}: {Topic.of(self._operator).brokers} cannot start a transaction: {reason}",
             hint="start the broker again, or allow the job's user to write transactions; staged rows are kept",
+        )
+
+    def _unanswered(self) -> EngineStopped:
+        topic = Topic.of(self._operator)
+        return EngineStopped(
+            f"sink {self._operator.id}: {topic.brokers} does not answer: no message to topic {topic.name!r} was "
+            f"accepted for {SECONDS:.0f} s{f': {self._reason}' if self._reason else ''}",
+            hint="start the broker again; staged rows are kept, and `abs run --resume` delivers them",
+        )
+
+    def _lost_records(self, error: Any) -> EngineStopped:
+        return EngineStopped(
+            f"sink {self._operator.id}: topic {Topic.of(self._operator).name!r} lost records that its broker had "
+            f"acknowledged: {error.str()}",
+            hint="if a broker was replaced by an older copy, restore the newer copy; `abs run --resume` then "
+            "compares the commit markers of the topic with the store",
         )
 
     def _not_taken(self, error: Any) -> JobFailed:
@@ -178,12 +243,16 @@ def read_to_end(
         consumer.assign([TopicPartition(topic, 0, 0)])
         while True:
             message = consumer.poll(0.2)
-            if message is not None and message.error() is None:
+            error = message.error() if message is not None else None
+            if message is not None and error is None:
                 take(message.key(), message.value())
-            elif message is not None and message.error().code() == KafkaError._PARTITION_EOF:
+                continue
+            if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                note_reason("")
                 return
-            elif time.monotonic() > deadline:
-                reason = message.error().str() if message is not None else "no answer"
+            reason = error.str() if error is not None else "no answer"
+            note_reason(reason)
+            if time.monotonic() > deadline:
                 raise EngineStopped(
                     f"sink {operator.id}: {Topic.of(operator).brokers} does not return records of topic {topic!r}: "
                     f"{reason}",
