@@ -94,7 +94,7 @@ class Display:
         from abscli.text.columns import counted, size
         from abscli.text.recoveries import recovered, recovering
         from abscli.text.skipped import skipped_text
-        from abscli.text.waits import held_hint, held_text, slow_sink_text
+        from abscli.text.waits import continues_text, held_hint, held_text, slow_sink_text
 
         match news:
             case Begun(topology, policy):
@@ -150,10 +150,11 @@ class Display:
             case OperatorWaits(wait, is_told):
                 if is_told:
                     self._warn_of_wait(wait)
-            case OperatorContinues(operator, seconds, is_told):
+            case OperatorContinues(wait, is_told):
                 if is_told:
-                    text = f"{operator} continues, after {seconds:.0f} s"
-                    output.note(text, event="wait-over", operator=operator, seconds=round(seconds, 3))
+                    output.note(
+                        continues_text(wait), event="wait-over", operator=wait.operator, seconds=round(wait.seconds, 3)
+                    )
             case SlowSink(sink, epoch, _, _, seconds):
                 output.warn(
                     slow_sink_text(news), event="sink-slow", operator=sink, epoch=epoch, seconds=round(seconds, 3)

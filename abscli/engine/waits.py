@@ -37,6 +37,7 @@ class Wait(msgspec.Struct, frozen=True):
     epoch, rows: that are written; 0 for other steps.
     seconds: since the step began.
     reason: why it has to wait; empty if that is not known.
+    has_failed: the step has ended with an error.
     """
 
     operator: str
@@ -46,6 +47,7 @@ class Wait(msgspec.Struct, frozen=True):
     rows: int = 0
     seconds: float = 0.0
     reason: str = ""
+    has_failed: bool = False
 
     @property
     def is_source(self) -> bool:
@@ -73,6 +75,7 @@ class StepTimer:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._running: dict[_Running, None] = {}
+        self._failed: list[Wait] = []
 
     @contextlib.contextmanager
     def run(self, step: Wait) -> Iterator[None]:
@@ -82,18 +85,25 @@ class StepTimer:
         self._running[running] = None
         try:
             yield
+        except BaseException:
+            self._failed.append(self._now(running, has_failed=True))
+            raise
         finally:
             del self._running[running]
             _current.reset(token)
 
     def waits(self, *, over: float) -> tuple[Wait, ...]:
-        """Return the steps that have been running for longer than `over` seconds."""
-        now = self._clock()
-        return tuple(
-            msgspec.structs.replace(one.wait, seconds=now - one.began, reason=one.reason)
-            for one in list(self._running)  # other threads add and remove steps
-            if now - one.began > over
-        )
+        """Return the steps that have been running for longer than `over` seconds.
+
+        Those that failed after such a time are returned once more.
+        """
+        failed, self._failed = self._failed, []
+        each = [self._now(one) for one in list(self._running)]  # other threads add and remove steps
+        return tuple(wait for wait in (*each, *failed) if wait.seconds > over)
+
+    def _now(self, one: _Running, *, has_failed: bool = False) -> Wait:
+        seconds = self._clock() - one.began
+        return msgspec.structs.replace(one.wait, seconds=seconds, reason=one.reason, has_failed=has_failed)
 
 
 def note_reason(reason: str) -> None:

@@ -33,6 +33,11 @@ def wait_text(wait: Wait) -> str:
     return f"epoch {wait.epoch} has waited {wait.seconds:.0f} s for sink {wait.operator}: {done}"
 
 
+def continues_text(wait: Wait) -> str:
+    """Return a message such as `sink out continues, after 21 s`."""
+    return f"{'source' if wait.is_source else 'sink'} {wait.operator} continues, after {wait.seconds:.0f} s"
+
+
 def slow_sink_text(slow: SlowSink) -> str:
     """Return a message such as `epochs take 2.1 s, with an interval of 0.5 s: sink out takes 2.0 s of that`."""
     return (

@@ -66,7 +66,7 @@ def test_the_end_of_a_reported_wait_is_reported_with_its_length() -> None:
     [begun] = reports.note(DRIVER, [publishing(5.0)])
     assert begun == OperatorWaits(publishing(5.0), is_told=True)
     clock.now += 2
-    assert [*reports.note(DRIVER, [])] == [OperatorContinues("out", 7.0, is_told=True)]
+    assert [*reports.note(DRIVER, [])] == [OperatorContinues(publishing(7.0), is_told=True)]
     assert [*reports.note(DRIVER, [])] == []
 
 
@@ -85,6 +85,26 @@ def test_a_sink_that_is_always_slow_is_reported_once() -> None:
     clock.now += wait_reports.FORGET_SECONDS + 1
     [again] = reports.note(DRIVER, [publishing(5.0)])
     assert again.is_told
+
+
+def test_an_operator_whose_step_failed_does_not_continue() -> None:
+    clock = Clock()
+    timer, reports = StepTimer(clock), WaitReports(clock)
+    told: list[OperatorWaits | OperatorContinues] = []
+
+    def fail() -> None:
+        with timer.run(publishing(0.0)):
+            clock.now += 7
+            told.extend(reports.note(DRIVER, timer.waits(over=5)))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert [news.is_told for news in told] == [True]
+    [over] = reports.note(DRIVER, timer.waits(over=5))
+    assert isinstance(over, OperatorContinues)
+    assert not over.is_told
+    assert timer.waits(over=0) == ()
 
 
 def test_the_longest_wait_of_a_sink_counts_with_the_rows_of_all_its_tasks() -> None:
@@ -256,7 +276,7 @@ def test_a_sink_of_a_job_that_waits_is_reported_and_measured(tmp_path: Path, slo
     assert isinstance(over, OperatorContinues)
     assert waits.wait.doing is Doing.PUBLISH
     assert waits.wait.rows > 0
-    assert over.seconds >= waits.wait.seconds >= 0.05
+    assert over.wait.seconds >= waits.wait.seconds >= 0.05
     assert shown[0] >= 0.05
     assert value("abs_waiting_seconds", {"operator": waits.wait.operator}) == 0
     assert (value("abs_epoch_phase_seconds_sum", {"phase": "publish"}) or 0) >= 0.05
@@ -283,4 +303,4 @@ def test_a_run_says_on_stderr_which_sink_waits(
     assert main(["run", str(tmp_path / "job.yaml"), "--store", str(tmp_path / "s"), "--engine", "inline"]) == 0
     err = capsys.readouterr().err
     assert "abs: warning: epoch 1 has waited 0 s for sink out: it is publishing 5 rows to " in err
-    assert "out continues, after 0 s" in err
+    assert "sink out continues, after 0 s" in err

@@ -178,8 +178,8 @@ class JobMetrics:
                 self._silent.inc()
             case OperatorWaits(wait):
                 self._waits.begin(wait.operator, wait.seconds)
-            case OperatorContinues(operator):
-                self._waits.end(operator)
+            case OperatorContinues(wait):
+                self._waits.end(wait.operator)
             case WatermarkHeld(source, seconds=seconds):
                 self._held.begin(source, seconds)
             case WatermarkReleased(source):

@@ -118,13 +118,11 @@ class OperatorWaits:
 class OperatorContinues:
     """That wait is over.
 
-    operator: the source or sink.
-    seconds: how long it waited.
+    wait: as it was last, with all of its seconds.
     is_told: whether people were told of the wait.
     """
 
-    operator: str
-    seconds: float
+    wait: Wait
     is_told: bool
 
 

@@ -41,13 +41,15 @@ class _Reported:
     """What was reported of one operator.
 
     next: seconds of waiting at which it is reported again.
-    since: the begin of the wait that is running, by the clock; None if there is none.
-    is_told: whether that wait was told.
+    wait: that is running, as it was last; None if there is none.
+    since: its begin, by the clock.
+    is_told: whether it was told.
     ended: the end of the last wait.
     """
 
     next: float = FIRST_SECONDS
-    since: float | None = None
+    wait: Wait | None = None
+    since: float = 0.0
     is_told: bool = False
     ended: float = 0.0
 
@@ -68,19 +70,24 @@ class WaitReports:
 
         reporter: number of the worker, or `DRIVER`.
         """
-        now = self._clock()
-        self._waits[reporter] = tuple(wait for wait in waits if wait.seconds >= FIRST_SECONDS)
+        now, waits = self._clock(), list(waits)
+        failed = {wait.operator for wait in waits if wait.has_failed}
+        self._waits[reporter] = tuple(
+            wait for wait in waits if wait.seconds >= FIRST_SECONDS and not wait.has_failed
+        )
         longest = _longest(wait for each in self._waits.values() for wait in each)
         for operator, wait in longest.items():
             yield from self._waiting(self._reported.setdefault(operator, _Reported()), wait, now)
         for operator, one in self._reported.items():
-            if one.since is not None and operator not in longest:
-                yield OperatorContinues(operator, now - one.since, is_told=one.is_told)
-                one.since, one.ended = None, now
+            if one.wait is not None and operator not in longest:
+                over = msgspec.structs.replace(one.wait, seconds=now - one.since)
+                yield OperatorContinues(over, is_told=one.is_told and operator not in failed)
+                one.wait, one.ended = None, now
 
     @staticmethod
     def _waiting(one: _Reported, wait: Wait, now: float) -> Iterator[OperatorWaits]:
-        begins = one.since is None
+        begins = one.wait is None
+        one.wait = wait
         if begins:
             one.since, one.is_told = now - wait.seconds, False
             if now - one.ended > FORGET_SECONDS:

@@ -350,7 +350,7 @@ def test_a_broker_that_is_away_is_named_and_the_job_goes_on(tmp_path: Path, brok
     assert silent.wait.operator == "rows"
     assert silent.wait.reason
     assert isinstance(back, OperatorContinues)
-    assert back.seconds > silent.wait.seconds
+    assert back.wait.seconds > silent.wait.seconds
 
 
 def test_a_sample_shows_what_is_in_the_topic(

@@ -18,8 +18,8 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from abscli.engine import patience
 from abscli.engine.errors import EngineStopped, JobFailed, UsageError
-from abscli.engine.sinks.iceberg import table
 from abscli.engine.sinks.iceberg.table import IcebergTable
 from abscli.report.findings import Code
 from formats.ids import EpochId
@@ -307,7 +307,7 @@ def test_a_catalog_that_does_not_answer_stops_the_job(tmp_path: Path, monkeypatc
         raise ConnectionError("away")
 
     monkeypatch.setattr(SqlCatalog, "commit_table", commit)
-    monkeypatch.setattr(table, "WAIT", 0.001)
+    monkeypatch.setattr(patience, "SECONDS", 0.01)
     with pytest.raises(EngineStopped, match=r"iceberg:shop.out cannot be written: away"):
         sink.apply(delivered(storage, 2, pa.table({"n": [2]})))
     assert numbers(tmp_path) == [1]

@@ -85,8 +85,8 @@ class TablePlace:
         except Exception as error:  # its client raises whatever comes of it
             raise Unanswered(
                 f"sink {self.operator}: the catalog of {self.title} cannot be reached: {shown(error)}",
-                hint="staged rows are kept; `abs run --resume` delivers them",
-            ) from None
+                hint="staged rows are kept; `abs run --resume` delivers them", reason=shown(error),
+            ) from None  # fmt: skip
 
     @property
     def _database(self) -> str | None:

@@ -11,21 +11,20 @@ commit asserts a snapshot that is not the current one any more.
 from __future__ import annotations
 
 import contextlib
-import random
 import secrets
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from abscli.engine.errors import EngineStopped, JobFailed, UsageError
+from abscli.engine.errors import EngineError, EngineStopped, JobFailed
 from abscli.engine.sinks.iceberg.marks import CLAIM, JOB, Commit, Marks, epochs_of, is_undone, line_of, summary_of
 from abscli.engine.sinks.iceberg.place import TablePlace, shown
 from abscli.engine.sinks.staged.columns import ICEBERG, in_columns, written_as
 from abscli.engine.sinks.staged.contract import Delivery, StagedInStore, Unmet
 from abscli.engine.sinks.staged.parquet_rows import opened
-from abscli.engine.sinks.staged.refusals import Unanswered, crowded, other_table, rows_refused, taken_over, unreadable
+from abscli.engine.sinks.staged.refusals import crowded, other_table, rows_refused, taken_over, unreadable, unwritten
+from abscli.engine.sinks.staged.tries import until_done, until_told, within
 from formats.ids import EpochId
 from formats.job.model import Operator
 
@@ -35,11 +34,10 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
-TRIES = 11
-"""Times that a commit is tried where others write the table as well, or nobody knows what became of it."""
-WAIT = 0.05
-"""Seconds before the second try; before each further one twice as many, and a share of that at random: a minute or so
-in all."""
+ANSWER_SECONDS = 30.0
+"""That a catalog may take for one answer to whoever writes; ASK_SECONDS: to others."""
+ASK_SECONDS = 10.0
+Answer = TypeVar("Answer")
 MADE_WITH = {"write.metadata.delete-after-commit.enabled": "true"}
 """Of a table that the sink makes: each commit writes the table's metadata anew, of which the newest hundred stay."""
 
@@ -80,22 +78,32 @@ class IcebergTable(StagedInStore):
         if catalog is not None:
             catalog.close()
 
-    @contextlib.contextmanager
-    def _asking(self) -> Iterator[None]:
-        """A catalog that was opened for a question alone is closed again."""
+    def _ask(self, question: Callable[[Table | None], Answer]) -> Answer:
+        """Return the answer to a question about the table as it is now.
+
+        Whoever writes the table waits for its catalog. For others the catalog is opened for this question alone.
+        """
+        if self._is_held:
+            return until_told(lambda: question(self._load()), self._close)
         try:
-            yield
+            return question(self._load())
         finally:
-            if not self._is_held:
-                self._close()
+            self._close()
+
+    def _columns_of_table(self) -> pa.Schema | None:
+        from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+        def columns(table: Table | None) -> pa.Schema | None:
+            return schema_to_pyarrow(table.schema(), include_field_ids=False) if table is not None else None
+
+        return self._ask(columns)
 
     # -- what is there -------------------------------------------------------------------------------------
 
     def unmet(self, columns: pa.Schema | None) -> list[Unmet]:
         """List the columns that the table does not take, or for which it cannot be created; see `Target.unmet`."""
         if columns is None:
-            with self._asking():
-                self._load()
+            self._ask(lambda table: None)
             return []
         wrong = self._faults(columns)
         if not wrong:
@@ -104,12 +112,9 @@ class IcebergTable(StagedInStore):
         return [Unmet(message, "change the table, or name another one")]
 
     def _faults(self, rows: pa.Schema) -> list[str]:
-        from pyiceberg.io.pyarrow import schema_to_pyarrow
-
-        with self._asking():
-            table = self._load()
-            if table is not None:
-                return list(ICEBERG.disagreements(rows, schema_to_pyarrow(table.schema(), include_field_ids=False)))
+        columns = self._columns_of_table()
+        if columns is not None:
+            return list(ICEBERG.disagreements(rows, columns))
         try:
             ICEBERG.columns_for(rows)
         except ValueError as error:
@@ -119,14 +124,10 @@ class IcebergTable(StagedInStore):
     def try_rows(self, rows: IO[bytes]) -> None:
         """Convert rows to the columns of the table; see `Target.try_rows`."""
         from pyarrow.parquet import ParquetFile
-        from pyiceberg.io.pyarrow import schema_to_pyarrow
 
         part = ParquetFile(rows)
         if self._columns is None:
-            with self._asking():
-                table = self._load()
-                if table is not None:
-                    self._columns = schema_to_pyarrow(table.schema(), include_field_ids=False)
+            self._columns = self._columns_of_table()
         try:
             if self._columns is None:  # the first delivery makes the table
                 ICEBERG.columns_for(part.schema_arrow)
@@ -142,36 +143,19 @@ class IcebergTable(StagedInStore):
 
     def shown(self) -> list[EpochId]:
         """Return the epochs of the commit markers; see `Target.shown`."""
-        with self._asking():
-            table = self._load()
-            return self._marks(table).shown() if table is not None else []
+        return self._ask(lambda table: self._marks(table).shown() if table is not None else [])
 
     def has(self, epoch: EpochId) -> bool:
         """Tell whether rows up to an epoch are committed; see `Target.has`."""
-        answer = False
-
-        def ask() -> bool:
-            nonlocal answer
-            with self._asking():
-                table = self._load()
-                answer = table is not None and self._marks(table).has_reached(epoch)
-            return True
-
-        if self._is_held:  # whoever writes waits for the catalog
-            self._until_done(ask)
-        else:
-            ask()
-        return answer
+        return self._ask(lambda table: table is not None and self._marks(table).has_reached(epoch))
 
     def identity(self) -> str | None:
         """Return the UUID of the table."""
-        with self._asking():
-            return _uuid(self._load())
+        return self._ask(_uuid)
 
     def undone(self, identity: str | None) -> str | None:
         """Return how the target lost commits; see `Target.undone`."""
-        with self._asking():
-            return self._undone(self._load(), identity)
+        return self._ask(lambda table: self._undone(table, identity))
 
     def _undone(self, table: Table | None, identity: str | None) -> str | None:
         other = other_table(self.title, identity, _uuid(table))
@@ -190,19 +174,26 @@ class IcebergTable(StagedInStore):
     def _load(self, *, make: bool = False) -> Table | None:
         """The table as it is; None where it is not there. make: also a catalog that is not there yet."""
         if self._catalog is None:
-            self._catalog = self._place.open(make=make)
+            self._catalog = self._within(lambda: self._place.open(make=make))
             if self._catalog is None:
                 return None
+        catalog = self._catalog
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
         try:
-            return self._catalog.load_table(self._place.table)
+            return self._within(lambda: catalog.load_table(self._place.table))
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
-        except UsageError:
+        except EngineError:
             raise
         except Exception as error:  # a catalog's client raises whatever comes of it
             raise unreadable(self.operator, self.title, shown(error)) from None
+
+    def _within(self, call: Callable[[], Answer]) -> Answer:
+        """Return the answer of the catalog. Raises Unanswered if it takes too long."""
+        seconds = ANSWER_SECONDS if self._is_held else ASK_SECONDS
+        reason = f"its catalog has not answered for {seconds:.0f} s"
+        return within(seconds, call, lambda: unreadable(self.operator, self.title, reason))
 
     def _property_of(self, table: Table) -> Marks:
         try:
@@ -269,18 +260,7 @@ class IcebergTable(StagedInStore):
         return False
 
     def _until_done(self, step: Callable[[], bool]) -> None:
-        """Until a step finds it done, that tries it where it is not; EngineStopped where that does not end."""
-        trouble: EngineStopped = crowded(self.operator, self.title)
-        for number in range(TRIES):
-            if number:
-                time.sleep(WAIT * 2 ** (number - 1) * (1 + random.random()))
-            try:
-                if step():
-                    return
-            except Unanswered as error:
-                trouble = error
-                self._close()
-        raise trouble
+        until_done(step, crowded(self.operator, self.title), self._close)
 
     def _create(self, parts: Sequence[ParquetFile]) -> None:
         """Make the table, unless somebody else just has."""
@@ -293,16 +273,22 @@ class IcebergTable(StagedInStore):
         except (ValueError, TypeError) as error:
             raise self._unfit(str(error)) from None
         assert self._catalog is not None
-        properties = {**MADE_WITH, self._property: Marks(self._writer).text()}
-        try:
+        catalog, properties = self._catalog, {**MADE_WITH, self._property: Marks(self._writer).text()}
+
+        def create() -> None:
             try:
-                self._catalog.create_table(self._place.table, schema, properties=properties)
+                catalog.create_table(self._place.table, schema, properties=properties)
             except NoSuchNamespaceError:
                 with contextlib.suppress(NamespaceAlreadyExistsError):
-                    self._catalog.create_namespace(self._place.table.rpartition(".")[0])
-                self._catalog.create_table(self._place.table, schema, properties=properties)
+                    catalog.create_namespace(self._place.table.rpartition(".")[0])
+                catalog.create_table(self._place.table, schema, properties=properties)
+
+        try:
+            self._within(create)
         except TableAlreadyExistsError:
             return
+        except EngineError:
+            raise
         except Exception as error:
             raise self._unwritten(error) from None
 
@@ -339,9 +325,11 @@ class IcebergTable(StagedInStore):
         marks = msgspec.structs.replace(marks, snapshot=snapshot.snapshot_id, sequence=snapshot.sequence_number or 0)
         transaction.set_properties({self._property: marks.text()})
         try:
-            transaction.commit_transaction()
+            self._within(transaction.commit_transaction)
         except CommitFailedException:
             return
+        except EngineError:
+            raise
         except Exception as error:
             # It is there, or is not, or will be: who tries again asserts the same snapshot, and one of both fails.
             raise self._unwritten(error) from None
@@ -356,11 +344,9 @@ class IcebergTable(StagedInStore):
     def _unwritten(self, error: Exception) -> EngineStopped:
         from pyiceberg.exceptions import ForbiddenError, UnauthorizedError
 
+        temporary = unwritten(self.operator, self.title, shown(error))
         is_final = isinstance(error, (ForbiddenError, UnauthorizedError, PermissionError))
-        return (EngineStopped if is_final else Unanswered)(
-            f"sink {self.operator}: {self.title} cannot be written: {shown(error)}",
-            hint="staged rows are kept; `abs run --resume` delivers them",
-        )
+        return EngineStopped(temporary.message, hint=temporary.hint) if is_final else temporary
 
 
 def _uuid(table: Table | None) -> str | None:

@@ -144,7 +144,10 @@ class Transactions:
 
     def _failed(self, error: Any) -> None:
         """Take an error that the client reports besides, such as a connection that is refused."""
-        self._reason = error.str()
+        from confluent_kafka import KafkaError
+
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or not self._reason:  # which comes after the reason
+            self._reason = error.str()
         self._note_lost_sequence(error)
 
     def _note_lost_sequence(self, error: Any) -> None:

@@ -8,13 +8,14 @@ table, writes nothing.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 import secrets
 import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -30,22 +31,28 @@ from abscli.engine.sinks.staged.refusals import (
     rows_refused_late,
     taken_over,
     unreadable,
+    unwritten,
 )
+from abscli.engine.sinks.staged.tries import until_done, until_told
 from formats.ids import EpochId
+from formats.redaction import redact
 from formats.scratch import scratch
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable, Schema
     from pyarrow.parquet import ParquetFile
 
+Answer = TypeVar("Answer")
 ATTEMPT, EPOCH, LEFT, JOB = "abs.attempt", "abs.epoch", "abs.left", "abs.job"
 """What the metadata of a commit say: whose rows it has; or, of a claim, which epochs were left behind."""
 RESTORE = "RESTORE"
 """The name in the history of a commit that makes an older version the current one."""
 CONSTRAINT = "delta.constraints."
 """Prefix of the properties of a table that are CHECK constraints."""
-TRIES = 5
-"""Times that a commit is tried where somebody else, who is no job, writes the table as well."""
+BUCKET_OPTIONS = {"connect_timeout": "5s", "timeout": "15s", "max_retries": "10", "retry_timeout": "3s"}
+"""Of the storage client of a table in a bucket. It gives up soon, so that the reason is known; the sink tries again."""
+_STORAGE = re.compile(r"Generic \w+ error|error sending request|HTTP error|\(os error \d+\)")
+"""In the text of an error of the storage, whatever its class is: of the table and its rows there are others."""
 
 
 class DeltaSink(StagedInStore):
@@ -67,37 +74,73 @@ class DeltaSink(StagedInStore):
         self._own = -1
         self._seen = -1
         self._like: Like | None = None
+        self._is_held = False
+        self._options = BUCKET_OPTIONS if "://" in path else None
 
-    def hold(self) -> AbstractContextManager[None]:
-        """Lock nothing: who takes the table takes it from others, whose commits fail from then on."""
-        return nullcontext()
+    @contextlib.contextmanager
+    def hold(self) -> Iterator[None]:
+        """Lock nothing: whoever takes the table takes it from others, whose commits fail from then on.
+
+        Whoever holds the table waits for its storage.
+        """
+        self._is_held = True
+        try:
+            yield
+        finally:
+            self._is_held = False
 
     def unmet(self, columns: pa.Schema | None) -> list[Unmet]:
         """List the columns that the table does not take, or with which it cannot be created; see `Target.unmet`."""
-        table = self._table()
+        table = self._ask(lambda table: None if table is None else _columns_of(table.schema()))
         if columns is None:
             return []
-        wrong = _misfits(columns, None if table is None else _columns_of(table.schema()))
+        wrong = _misfits(columns, table)
         if not wrong:
             return []
         message = f"the table {self.title} does not take the rows: {'; '.join(wrong)}"
         return [Unmet(message, "change the table or the job; or give the sink another path")]
 
+    def _ask(self, question: Callable[[DeltaTable | None], Answer]) -> Answer:
+        """Return the answer to a question about the newest version of the table.
+
+        Whoever writes the table waits for its storage; others ask once.
+        """
+
+        def ask() -> Answer:
+            with self._reading():
+                return question(self._table())
+
+        return until_told(ask) if self._is_held else ask()
+
     def _table(self) -> DeltaTable | None:
-        """The newest version of the table; None where it is not there yet."""
+        """Return the newest version of the table; None if it is missing."""
         from deltalake import DeltaTable
-        from deltalake.exceptions import DeltaError, TableNotFoundError
+        from deltalake.exceptions import TableNotFoundError
+
+        with self._reading():
+            try:
+                return DeltaTable(self._path, storage_options=self._options)
+            except TableNotFoundError:
+                return None
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Raise Unanswered for errors of the storage, EngineStopped for a table that cannot be read."""
+        from deltalake.exceptions import DeltaError
 
         try:
-            return DeltaTable(self._path)
-        except TableNotFoundError:
-            return None
+            yield
         except (DeltaError, OSError) as error:
-            raise unreadable(self.operator, self.title, first_line(error)) from None
+            temporary = unreadable(self.operator, self.title, shown(error))
+            if is_of_storage(error):
+                raise temporary from None
+            raise EngineStopped(temporary.message, hint=temporary.hint) from None
 
     def shown(self) -> list[EpochId]:
         """Return the epochs of the commit markers; see `Target.shown`."""
-        table = self._table()
+        return self._ask(self._shown)
+
+    def _shown(self, table: DeltaTable | None) -> list[EpochId]:
         own = [entry for entry in table.history() if entry.get(JOB) == self._name] if table is not None else []
         shown: list[EpochId] = []
         left: set[EpochId] = set()
@@ -114,21 +157,24 @@ class DeltaSink(StagedInStore):
 
     def has(self, epoch: EpochId) -> bool:
         """Tell whether rows up to an epoch are committed; see `Target.has`."""
-        table = self._table()
-        return table is not None and (table.transaction_version(self._id(epoch.attempt_id)) or 0) >= epoch.number
+        return self._ask(
+            lambda table: table is not None
+            and (table.transaction_version(self._id(epoch.attempt_id)) or 0) >= epoch.number
+        )
 
     def _id(self, attempt_id: str) -> str:
         return f"abs-{attempt_id}-{self.operator}"
 
     def identity(self) -> str | None:
         """Return the id of the table."""
-        table = self._table()
-        return str(table.metadata().id) if table is not None else None
+        return self._ask(_id_of)
 
     def undone(self, identity: str | None) -> str | None:
         """Return how the table lost commits: it was replaced, or rolled back past a commit of this sink."""
-        table = self._table()
-        other = other_table(self.title, identity, str(table.metadata().id) if table is not None else None)
+        return self._ask(lambda table: self._undone(table, identity))
+
+    def _undone(self, table: DeltaTable | None, identity: str | None) -> str | None:
+        other = other_table(self.title, identity, _id_of(table))
         if table is None or other is not None:
             return other
         self._own, self._seen = -1, table.version()
@@ -152,18 +198,25 @@ class DeltaSink(StagedInStore):
         """Make the target this attempt's; see `Target.take`."""
         self._claim = secrets.randbits(60)
         behind = json.dumps([[epoch.attempt_id, epoch.number] for epoch in sorted(left)])
-        for _ in range(TRIES):
+
+        def take() -> bool:
             table = self._table()
             if table is None:
-                return  # its first commit makes it, and claims it
-            self._check_since(table)
+                return True  # its first commit makes it, and claims it
+            with self._reading():
+                self._check_since(table)
+                if table.transaction_version(self._line) == self._claim:
+                    return True
 
-            def claim(properties: CommitProperties, table: DeltaTable = table) -> None:
+            def claim(properties: CommitProperties) -> None:
                 table.create_write_transaction([], "append", table.schema(), commit_properties=properties)
 
-            if self._commit(claim, {LEFT: behind}, {self._line: self._claim}):
-                return
-        raise crowded(self.operator, self.title)
+            return self._commit(claim, {LEFT: behind}, {self._line: self._claim})
+
+        self._until_done(take)
+
+    def _until_done(self, step: Callable[[], bool]) -> None:
+        until_done(step, crowded(self.operator, self.title))
 
     def try_rows(self, rows: IO[bytes]) -> None:
         """Write rows to an empty copy of the table, unless it accepts every value; see `Target.try_rows`."""
@@ -175,8 +228,8 @@ class DeltaSink(StagedInStore):
         from deltalake import DeltaTable, Schema
         from pyarrow.parquet import ParquetFile
 
-        if self._like is None and (table := self._table()) is not None:
-            self._like = Like(table.schema(), constraints_of(table.metadata().configuration))
+        if self._like is None:
+            self._like = self._ask(_like_of)
         part = ParquetFile(rows)
         columns = None if self._like is None else _columns_of(self._like.schema)
         if wrong := _misfits(part.schema_arrow, columns):
@@ -202,31 +255,37 @@ class DeltaSink(StagedInStore):
     def apply(self, delivery: Delivery) -> None:
         """Write a delivery; see `Target.apply`."""
         with opened(delivery) as parts:
-            self._apply(delivery, parts)
+            self._until_done(lambda: self._apply(delivery, parts))
 
-    def _apply(self, delivery: Delivery, parts: Sequence[ParquetFile]) -> None:
+    def _apply(self, delivery: Delivery, parts: Sequence[ParquetFile]) -> bool:
+        """Return True if the rows are committed, False if that has to be looked up."""
         id, epoch = self._id(delivery.epoch.attempt_id), delivery.epoch.number
-        for _ in range(TRIES):
-            table = self._table()
-            if table is None:
-                self._create(pa.unify_schemas([part.schema_arrow for part in parts], promote_options="permissive"))
-                continue
+        table = self._table()
+        if table is None:
+            self._create(pa.unify_schemas([part.schema_arrow for part in parts], promote_options="permissive"))
+            return False
+        with self._reading():
             self._check_since(table)
             if (table.transaction_version(self._line) or self._claim) != self._claim:
                 raise taken_over(self.operator, self.title)
             if (table.transaction_version(id) or 0) >= epoch:
-                return
+                return True
 
-            def write(properties: CommitProperties, table: DeltaTable = table) -> None:
-                self._write(table, parts, properties)
+        def write(properties: CommitProperties) -> None:
+            version = table.version()
+            self._write(table, parts, properties)
+            if table.version() == version + 1:  # nobody else wrote in between: there is nothing to look at later
+                self._own = self._seen = version + 1
 
-            metadata = {ATTEMPT: delivery.epoch.attempt_id, EPOCH: str(epoch)}
-            if self._commit(write, metadata, {self._line: self._claim, id: epoch}):
-                return
-        raise crowded(self.operator, self.title)
+        metadata = {ATTEMPT: delivery.epoch.attempt_id, EPOCH: str(epoch)}
+        return self._commit(write, metadata, {self._line: self._claim, id: epoch})
 
     def _check_since(self, table: DeltaTable) -> None:
-        """Raise EngineStopped if the table was rolled back since the last call."""
+        """Raise EngineStopped if the table was rolled back since the last call.
+
+        `history` holds Python's lock while it reads the log, so that no other thread of the driver runs, not even the
+        one that sends heartbeats: it is called only if somebody else has written.
+        """
         version = table.version()
         since = table.history(version - self._seen) if 0 <= self._seen < version else []
         self._seen = version
@@ -244,9 +303,12 @@ class DeltaSink(StagedInStore):
 
         def create(properties: CommitProperties) -> None:
             try:
-                DeltaTable.create(self._path, DELTA.columns_for(rows), mode="error", commit_properties=properties)
+                DeltaTable.create(
+                    self._path, DELTA.columns_for(rows), mode="error", commit_properties=properties,
+                    storage_options=self._options,
+                )  # fmt: skip
             except DeltaError:
-                if not DeltaTable.is_deltatable(self._path):
+                if not DeltaTable.is_deltatable(self._path, self._options):
                     raise
 
         self._commit(create, {LEFT: "[]"}, {self._line: self._claim})
@@ -254,7 +316,10 @@ class DeltaSink(StagedInStore):
     def _commit(
         self, write: Callable[[CommitProperties], None], metadata: dict[str, str], transactions: dict[str, int]
     ) -> bool:
-        """False where somebody else was first."""
+        """Return False if another writer was first.
+
+        Raises Unanswered if the storage fails: the commit is there, or is not, or will be.
+        """
         from deltalake import CommitProperties, Transaction
         from deltalake.exceptions import CommitFailedError
 
@@ -264,9 +329,11 @@ class DeltaSink(StagedInStore):
         )
         try:
             write(properties)
-        except CommitFailedError:
-            return False
         except Exception as error:  # of rows that do not fit it raises whatever came of it
+            if is_of_storage(error):
+                raise unwritten(self.operator, self.title, shown(error)) from None
+            if isinstance(error, CommitFailedError):
+                return False
             raise rows_refused_late(self.operator, self.title, int(metadata.get(EPOCH, 0)), first_line(error)) from None
         return True
 
@@ -282,6 +349,21 @@ class DeltaSink(StagedInStore):
         batches = (in_columns(batch, written) for part in parts for batch in part.iter_batches())
         rows = pa.RecordBatchReader.from_batches(written, batches)
         write_deltalake(table, rows, mode="append", commit_properties=properties)
+
+
+def is_of_storage(error: Exception) -> bool:
+    """Tell whether the storage of a table failed, and not the table or its rows."""
+    return isinstance(error, OSError) or _STORAGE.search(str(error)) is not None
+
+
+def shown(error: Exception) -> str:
+    """Return the text of an error in one line, without the client's colours and arrows, and what a server sent."""
+    text = re.sub(r"\x1b\[[0-9;]*m|↳", "", str(error)).partition("<")[0]
+    return redact(" ".join(text.split()) or type(error).__name__)
+
+
+def _id_of(table: DeltaTable | None) -> str | None:
+    return str(table.metadata().id) if table is not None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +390,10 @@ def _misfits(rows: pa.Schema, table: pa.Schema | None) -> list[str]:
     except ValueError as error:
         return [str(error)]
     return []
+
+
+def _like_of(table: DeltaTable | None) -> Like | None:
+    return Like(table.schema(), constraints_of(table.metadata().configuration)) if table is not None else None
 
 
 def constraints_of(configuration: Mapping[str, str | None]) -> dict[str, str]:

@@ -87,15 +87,30 @@ def crowded(operator: str, title: str) -> EngineStopped:
 
 
 class Unanswered(EngineStopped):
-    """The target cannot be asked now, or has not said what became of a step; it may later."""
+    """The target cannot be asked now, or has not answered what became of a step; it may later.
+
+    reason: what its client reports.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None, reason: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.reason = reason
 
 
 def unreadable(operator: str, title: str, reason: str) -> Unanswered:
-    """The target cannot be asked."""
+    """Return the error for a table that cannot be read now."""
     return Unanswered(
         f"sink {operator}: the table {title} cannot be read: {reason}",
-        hint="staged rows are kept; `abs run --resume` delivers them",
-    )
+        hint="staged rows are kept; `abs run --resume` delivers them", reason=reason,
+    )  # fmt: skip
+
+
+def unwritten(operator: str, title: str, reason: str) -> Unanswered:
+    """Return the error for a table that cannot be written now."""
+    return Unanswered(
+        f"sink {operator}: {title} cannot be written: {reason}",
+        hint="staged rows are kept; `abs run --resume` delivers them", reason=reason,
+    )  # fmt: skip
 
 
 def other_table(title: str, before: str | None, now: str | None) -> str | None:
