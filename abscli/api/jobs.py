@@ -44,7 +44,7 @@ def run_job(
     recovery: str = "subgraph",
     state_memory: int | None = None,
     restarts: int = 3,
-    worker_timeout: Duration = 15.0,
+    worker_timeout: Duration = 10.0,
     advertise: str | None = None,
     bind: str | None = None,
     insecure: bool = False,
@@ -75,7 +75,7 @@ def run_job(
         task.
     state_memory: bytes of keyed state that each worker has in memory, more is on its local disk; None: all of it.
     restarts: how often within ten epochs that may be; 0: the job stops with EngineStopped when a worker is lost.
-    worker_timeout: likewise, without a sign of life after which a worker is lost.
+    worker_timeout: likewise, without a heartbeat after which a worker is declared failed.
     advertise: host under which workers on other hosts reach this one, and bind: the address on which it listens; None:
         as Spark finds them.
     insecure: what goes between hosts is not encrypted, and who takes part in the job does not have to prove it.

@@ -139,10 +139,11 @@ class Display:
                 when = "" if begun else " as soon as the job has started"
                 text = f"{name}: taking a last epoch{when}; a second signal leaves at once"
                 output.note(text, event="stopping", signal=name)
-            case Silent(worker, peer, seconds):
+            case Silent(worker, peer, seconds, paused):
                 both = f"{worker} and {peer} have not received anything from each other"
                 text = f"{worker} has not answered" if peer is None else both
-                output.warn(f"{text} for {seconds:.0f} s", event="heartbeat-missed", seconds=round(seconds, 3))
+                text += f" for {seconds:.0f} s{'; sources are paused' if paused else ''}"
+                output.warn(text, event="heartbeat-missed", seconds=round(seconds, 3), paused=paused)
             case HeardAgain(worker, peer, seconds):
                 both = f"{worker} and {peer} receive from each other again"
                 text = f"{worker} answers again" if peer is None else both

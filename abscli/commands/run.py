@@ -127,7 +127,7 @@ def run(
         typer.Option("--worker-timeout", metavar="DURATION", parser=positive_duration,
                      help="Heartbeat timeout of workers."),
         ANY_FILE,
-    ] = "15s",  # type: ignore[assignment]
+    ] = "10s",  # type: ignore[assignment]
     advertise: Annotated[
         str | None,
         typer.Option("--advertise", metavar="HOST", show_default=False,

@@ -88,7 +88,7 @@ class Progress:
     epoch: the newest complete one.
     epochs: how many were completed in this run.
     circulating: bytes on back edges.
-    paused: whether sources wait until fewer circulate.
+    paused: whether sources wait, until less circulates or an unresponsive worker answers or has been replaced.
     """
 
     records: int = 0
@@ -107,7 +107,7 @@ class Service:
     host: under which workers reach it; bind: the address on which it listens, where that is another one.
     secure: whether connections are encrypted, and both ends show the certificate of the attempt, which is in `keys`.
     interval, epoch_timeout: seconds; interval None takes no periodic snapshots.
-    worker_timeout: seconds without a sign of life after which a worker is lost.
+    worker_timeout: seconds without a heartbeat after which a worker is declared failed.
     recovery: what restarts when workers are lost.
     restarts: how often that may be, within ten epochs; 0: the job ends with the first loss.
     on_waits: is called with the number of a worker and the waits of its sources and sinks.
@@ -126,7 +126,7 @@ class Service:
         secure: bool = False,
         interval: float | None,
         epoch_timeout: float,
-        worker_timeout: float = 15.0,
+        worker_timeout: float = 10.0,
         recovery: Scope = Scope.SUBGRAPH,
         restarts: int = 3,
         on_progress: Callable[[Progress], None] = lambda progress: None,
@@ -178,6 +178,7 @@ class Service:
         self._losses: Losses | None = None
         self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._leaving = False
+        self._congested = False
         self._throttled = False
         self._stop = False
         self._signal: int | None = None
@@ -235,6 +236,7 @@ class Service:
                 self.losses.end_recovery()
                 if not self._leaving:
                     self.losses.keep_crew()
+                    self._throttle()
                 self._keep_time()
         except OSError as error:
             message = f"{error.filename or 'store'}: {error.strerror}"
@@ -428,10 +430,16 @@ class Service:
         progress.records = max(0, total - self._journal.records_before)
         progress.circulating = sum(status.circulating for status in progress.by_worker.values())
         # Two limits, or sources would be switched on and off with every message.
-        limit = CIRCULATING_BYTES // 2 if self._throttled else CIRCULATING_BYTES
-        if (progress.circulating > limit) != self._throttled:
-            self._throttled = progress.paused = not self._throttled
-            self.crew.tell(Throttle(self._throttled))
+        limit = CIRCULATING_BYTES // 2 if self._congested else CIRCULATING_BYTES
+        self._congested = progress.circulating > limit
+        self._throttle()
+
+    def _throttle(self) -> None:
+        """Pause or resume all sources, if that has changed."""
+        throttled = self._congested or self.losses.pauses_sources
+        if throttled != self._throttled:
+            self._throttled = self.progress.paused = throttled
+            self.crew.tell(Throttle(throttled))
 
     def pids(self) -> dict[int, int]:
         """The newest process of each worker that has come."""

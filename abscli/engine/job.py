@@ -73,7 +73,7 @@ class JobOptions:
     proportion to memory.
     state_memory: bytes of keyed state that each worker has in memory, more is on its local disk; None: all of it.
     restarts: how often within ten epochs that may be; 0: the job ends with the first loss.
-    worker_timeout: seconds without a sign of life after which a worker is lost.
+    worker_timeout: seconds without a heartbeat after which a worker is declared failed.
     context: a SparkContext to use.
     advertise: host under which workers reach the driver, and bind: the address on which it listens; None: as Spark
     finds them.
@@ -105,7 +105,7 @@ class JobOptions:
     backup_buffer: int | None = None
     state_memory: int | None = None
     restarts: int = 3
-    worker_timeout: float = 15.0
+    worker_timeout: float = 10.0
     context: Any = None
     advertise: str | None = None
     bind: str | None = None

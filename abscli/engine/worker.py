@@ -94,6 +94,7 @@ class Worker:
         self.machine = socket.gethostname()
         self.incarnation = secrets.token_hex(8)
         self._lease = Lease(spec.pulse.lease if spec.pulse is not None else None)
+        self._pause_after = spec.pulse.pause if spec.pulse is not None else 0.0
         self._selector = selectors.DefaultSelector()
         self._wakeup = Wakeup(self._selector)
         self._later: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -233,6 +234,8 @@ class Worker:
     def _work(self) -> bool:
         """One item of every task that can go on."""
         busy = False
+        # If this worker is declared failed, what its sources read now is read again by the one that replaces it.
+        reads = self._reading and not self._throttled and self._lease.unanswered <= self._pause_after
         for task in self._tasks:
             if self._killed:
                 return False
@@ -240,7 +243,7 @@ class Worker:
                 if self._peers.has_room(task.machine.name):
                     busy |= self._repeating.step(task)
                 continue
-            if task.source is not None and not (self._reading and not self._throttled):
+            if task.source is not None and not reads:
                 continue
             if self._peers.has_room(task.machine.name):
                 busy |= task.step()

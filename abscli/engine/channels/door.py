@@ -44,6 +44,10 @@ HANDSHAKE_PATIENCE_SECONDS = 2.0
 KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 """Seconds of silence, seconds between probes, and probes without an answer, after which a connection has ended."""
 
+TCP_RTO_MAX_MS, RETRANSMIT_MS = 44, 1000
+"""An option of Linux 6.15 and later, and the longest time that TCP then waits until it retransmits, in milliseconds. By
+default the time doubles: after an interruption of 7 s, TCP waits for 5 s more although the network works again."""
+
 MOST_STRANGERS = 128
 ACCEPTED_AT_ONCE = 16
 
@@ -71,13 +75,15 @@ def guard(sock: socket.socket, seconds: float | None = None) -> None:
     """
     if sock.family == socket.AF_UNIX:
         return
-    with contextlib.suppress(OSError):  # the connection has ended already: its reader notices that
+    with contextlib.suppress(OSError):  # the connection has ended already, which its reader notices; or an older kernel
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in KEEPALIVE.items():
             if (option := getattr(socket, name, None)) is not None:
                 sock.setsockopt(socket.IPPROTO_TCP, option, value)
         if seconds is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1000))
+            # Only together with it: Linux gives up after 15 retransmissions, which would be 15 s.
+            sock.setsockopt(socket.IPPROTO_TCP, TCP_RTO_MAX_MS, RETRANSMIT_MS)
 
 
 def is_loopback(host: str) -> bool:

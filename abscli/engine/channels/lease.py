@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -33,9 +34,21 @@ class Lease:
         self._revoked = True
 
     @property
+    def unanswered(self) -> float:
+        """Seconds since the newest answered heartbeat was sent; 0 without a lease."""
+        return 0.0 if self._seconds is None else now() - self._sent_at
+
+    @property
+    def remaining(self) -> float:
+        """Seconds until it expires; not above 0 when it has."""
+        if self._revoked:
+            return 0.0
+        return math.inf if self._seconds is None else self._seconds - self.unanswered
+
+    @property
     def expired(self) -> bool:
         """Whether the worker has to leave."""
-        return self._revoked or (self._seconds is not None and now() - self._sent_at > self._seconds)
+        return self.remaining <= 0
 
     def check(self) -> None:
         """To be called just before a step that others can see: LeaseExpired."""

@@ -28,23 +28,29 @@ ExitCode = Annotated[int, msgspec.Meta(ge=1, le=255)]
 
 
 class Patience(msgspec.Struct, frozen=True):
-    """How long silence is borne, in seconds.
+    """How long heartbeats may be missing, in seconds.
 
-    beat: from one sign of life to the next.
-    stall: until it is said that there is none.
-    lease: until a worker that hears nothing of its coordinator leaves.
-    lost: until the coordinator counts a worker as lost: by then its lease has run out.
+    beat: interval between two heartbeats.
+    pause: until sources stop reading records that a recovery would make them read again.
+    stall: until `abs` logs a warning.
+    lease: until a worker exits because its coordinator does not answer.
+    lost: until the coordinator declares a worker failed. The lease of that worker has expired by then.
     """
 
     beat: float
+    pause: float
     stall: float
     lease: float
     lost: float
 
     @classmethod
     def of(cls, lost: float) -> Patience:
-        """All of them in proportion to the last."""
-        return cls(beat=min(1.0, lost / 5), stall=lost / 3, lease=lost * 2 / 3, lost=lost)
+        """Derive all times from the heartbeat timeout."""
+        beat = min(1.0, lost / 20)
+        # The lease counts from the time at which the worker sent its last answered heartbeat. The coordinator counts
+        # from the time at which it received one, which is later. So no worker comes back between the two times: the
+        # worker only needs time to exit, and a longer gap would delay the recovery.
+        return cls(beat=beat, pause=min(2.0, lost / 5), stall=lost / 3, lease=lost - beat, lost=lost)
 
 
 class JobSpec(msgspec.Struct, frozen=True):

@@ -100,7 +100,7 @@ class Pulse:
             if at >= next_at:
                 self._beat(at)
                 next_at = at + self._patience.beat
-            for key, mask in self._selector.select(max(0.0, next_at - at)):
+            for key, mask in self._selector.select(max(0.0, min(next_at - at, self._lease.remaining))):
                 key.data(mask)
             while not self._calls.empty():
                 self._calls.get()()

@@ -14,7 +14,7 @@ from abscli.planner.placement import subtasks_of
 from abscli.planner.ranges import EMPTY, Ranges
 from abscli.planner.recovery_set import recovery_set
 from formats.ids import ChannelId, TaskId
-from formats.job.model import Topology
+from formats.job.model import Kind, Topology
 
 WITHIN_EPOCHS = 10
 """Restarts are counted over so many complete epochs: a job that has come that far since is well."""
@@ -74,6 +74,19 @@ def restarting(topology: Topology, lost: Iterable[int], workers: int, scope: Sco
         for j in graph.receivers(edges[dedup.source, dedup.target], Ranges.of([i])) & dedup.receivers
     )
     return Restarting(recovery.subtasks, replayed)
+
+
+def reads_in_vain(topology: Topology, unresponsive: Iterable[int], workers: int, scope: Scope, epoch: int) -> bool:
+    """Decide whether every source would read again what it reads now, if these workers turn out to have failed.
+
+    epoch: the newest complete one, from which tasks would restart.
+    """
+    numbers = list(unresponsive)
+    if not numbers or (scope is Scope.LOCAL and epoch):
+        return False
+    restart = restarting(topology, numbers, workers, scope, epoch).subtasks
+    sources = [op for op in topology.operators if op.kind is Kind.SOURCE]
+    return all(restart.get(op.id, EMPTY).count == op.parallelism for op in sources)
 
 
 def alone(topology: Topology, subtasks: Subtasks, epoch: int, ahead: Iterable[ChannelId]) -> Restarting | str:

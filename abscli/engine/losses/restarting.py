@@ -40,10 +40,11 @@ from abscli.engine.losses.decisions import (
     everything,
     merged,
     of_worker,
+    reads_in_vain,
     restarting,
     texts,
 )
-from abscli.engine.losses.silence import Apart, Complaints, Pair, Stalls
+from abscli.engine.losses.silence import Apart, Complaints, Pair, Stalls, unresponsive
 from abscli.engine.telemetry.news import HeardAgain, News, Recovered, Recovering, Silent
 from abscli.planner.placement import subtasks_of
 from abscli.planner.ranges import Ranges
@@ -102,6 +103,8 @@ class Losses:
     for workers that are not heard of.
 
     running: from the moment when all were ready for the first time.
+    pauses_sources: whether sources have to pause, because a worker is unresponsive or has failed and all of them would
+    read the same records again.
     """
 
     def __init__(
@@ -109,6 +112,8 @@ class Losses:
         restarts: int, patience: Patience,
     ) -> None:  # fmt: skip
         self.running = False
+        self.pauses_sources = False
+        self._unresponsive: frozenset[int] = frozenset()
         self._coordinator = coordinator
         self._journal = journal
         self._topology = topology
@@ -209,8 +214,9 @@ class Losses:
         patience, silences = self._patience, self._crew.silences()
         pairs = self._complaints.standing(now, silences)
         standing: dict[int | Pair, float] = dict([*silences.items(), *pairs.items()])
+        self._pause_sources(unresponsive(standing, patience.pause) | self._losses.keys())
         for key in self._stalls.begun(standing, patience.stall):
-            self._ties.on_news(Silent(*self._named(key), standing[key]))
+            self._ties.on_news(Silent(*self._named(key), standing[key], paused=self.pauses_sources))
         for key, seconds in self._stalls.ended(standing, patience.stall).items():
             self._ties.on_news(HeardAgain(*self._named(key), seconds))
         for number, seconds in silences.items():
@@ -218,6 +224,13 @@ class Losses:
                 self._silent(number, f"sent no heartbeat for {seconds:.0f} s")
         if (apart := self._complaints.due(now, silences)) is not None:
             self._part(apart)
+
+    def _pause_sources(self, numbers: frozenset[int]) -> None:
+        if numbers != self._unresponsive:
+            self._unresponsive = numbers
+            self.pauses_sources = reads_in_vain(
+                self._topology, numbers, self._crew.size, self._scope, self._coordinator.last_complete
+            )
 
     def _named(self, key: int | Pair) -> tuple[str, str | None]:
         if isinstance(key, int):

@@ -22,7 +22,7 @@ class Apart:
 
 
 class Complaints:
-    """What workers say of each other. It counts as long as it is said again, beat after beat."""
+    """What workers say of each other. A complaint counts until it has not been repeated for some heartbeats."""
 
     def __init__(self, patience: Patience) -> None:
         self._patience = patience
@@ -39,7 +39,7 @@ class Complaints:
     def standing(self, now: float, silences: Mapping[int, float]) -> dict[Pair, float]:
         """Seconds by pair. silences: of workers towards the coordinator: where one of two is silent there, too, it is
         the only one that there is something to say of."""
-        fresh = now - 3 * self._patience.beat
+        fresh = now - self._patience.pause
         self._silences = {pair: silence for pair, silence in self._silences.items() if silence[1] >= fresh}
         return {
             pair: seconds
@@ -58,6 +58,12 @@ class Complaints:
         lost = max((number for pair in long for number in pair), key=lambda number: (complaints[number], number))
         pair = next(pair for pair in long if lost in pair)
         return Apart(lost, pair[0] if lost == pair[1] else pair[1], standing[pair])
+
+
+def unresponsive(silences: Mapping[int | Pair, float], seconds: float) -> frozenset[int]:
+    """Return the workers that have been silent for longer than this, towards the coordinator or towards a peer."""
+    keys = [key for key, silent in silences.items() if silent > seconds]
+    return frozenset(number for key in keys for number in ((key,) if isinstance(key, int) else key))
 
 
 class Stalls:

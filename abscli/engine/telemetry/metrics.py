@@ -116,7 +116,9 @@ class JobMetrics:
         self._circulating = Gauge("abs_loop_bytes", "On their way on back edges.", registry=registry)
         limit = Gauge("abs_loop_limit_bytes", "Beyond which sources pause; on again at half of it.", registry=registry)
         limit.set(CIRCULATING_BYTES)
-        self._paused = Gauge("abs_sources_paused", "1 while sources wait for loops, else 0.", registry=registry)
+        self._paused = Gauge(
+            "abs_sources_paused", "1 while loops or an unresponsive worker pause sources, else 0.", registry=registry
+        )
         self._restarts = Counter("abs_restarts", "Recoveries of lost workers that have begun.", registry=registry)
         self._restarting = Gauge("abs_restarting", "1 while tasks restart, else 0.", registry=registry)
         self._recovery = Histogram(

@@ -87,11 +87,13 @@ class Silent:
     """A worker gives no sign of life, or has heard of none of a peer.
 
     worker, peer: what they are called, with their hosts.
+    paused: whether all sources are paused meanwhile.
     """
 
     worker: str
     peer: str | None
     seconds: float
+    paused: bool = False
 
 
 @dataclass(frozen=True, slots=True)

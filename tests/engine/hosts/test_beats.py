@@ -181,8 +181,8 @@ def test_a_worker_whose_beats_are_not_answered_leaves(meet: Callable[..., Any]) 
 
 @pytest.mark.integration
 def test_a_worker_whose_beats_are_answered_stays_until_they_are_not(meet: Callable[..., Any]) -> None:
-    coordinator, _, expired = meet(answers=True, lost=6.0)
-    wait_for(lambda: len(coordinator.heard) >= 8)  # one a second: twice as long as its lease
+    coordinator, _, expired = meet(answers=True, lost=2.0)
+    wait_for(lambda: len(coordinator.heard) >= 40)  # ten per second: twice as long as its lease
     assert not expired.is_set()
     coordinator.answers = False
     assert expired.wait(LONG)

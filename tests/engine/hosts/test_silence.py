@@ -11,7 +11,7 @@ import pytest
 from abscli.engine.channels import lease
 from abscli.engine.channels.lease import Lease, LeaseExpired
 from abscli.engine.channels.messages import Patience
-from abscli.engine.losses.silence import Apart, Complaints, Stalls
+from abscli.engine.losses.silence import Apart, Complaints, Stalls, unresponsive
 from abscli.engine.sinks.folder_sinks import FolderSink
 from formats.storage import LocalStorage
 from tests.engine.sinks.test_staging import ID, OUT, rows
@@ -27,9 +27,16 @@ def complaints(*pairs: tuple[int, int, float]) -> Complaints:
     return heard
 
 
-def test_silence_is_said_long_before_it_is_acted_on_and_a_lease_ends_before_the_loss() -> None:
-    assert Patience.of(15.0) == Patience(beat=1.0, stall=5.0, lease=10.0, lost=15.0)
-    assert Patience.of(3.0) == Patience(beat=0.6, stall=1.0, lease=2.0, lost=3.0)
+def test_a_lease_ends_one_heartbeat_before_the_timeout() -> None:
+    assert Patience.of(12.0) == Patience(beat=0.6, pause=2.0, stall=4.0, lease=11.4, lost=12.0)
+    assert Patience.of(60.0) == Patience(beat=1.0, pause=2.0, stall=20.0, lease=59.0, lost=60.0)
+    assert msgspec.structs.astuple(Patience.of(3.0)) == pytest.approx((0.15, 0.6, 1.0, 2.85, 3.0))
+
+
+@pytest.mark.parametrize("lost", [0.1, 1.0, 5.0, 12.0, 3600.0])
+def test_every_step_of_a_heartbeat_timeout_comes_after_the_previous_step(lost: float) -> None:
+    patience = Patience.of(lost)
+    assert patience.beat < patience.pause <= patience.stall < patience.lease < patience.lost
 
 
 def test_of_two_the_higher_number_goes() -> None:
@@ -52,7 +59,7 @@ def test_nobody_goes_before_it_is_time() -> None:
 
 def test_what_is_not_said_again_counts_no_more() -> None:
     heard = complaints((0, 1, 17.0))
-    assert heard.standing(102.0, NOBODY) == {(0, 1): 17.0}
+    assert heard.standing(101.5, NOBODY) == {(0, 1): 17.0}
     assert heard.due(104.0, NOBODY) is None
 
 
@@ -71,6 +78,10 @@ def test_a_silence_is_said_once_and_once_that_it_is_over() -> None:
     assert stalls.ended({0: 1.0, 1: 0.5}, 5.0) == {}
 
 
+def test_both_workers_of_a_broken_connection_are_unresponsive() -> None:
+    assert unresponsive({0: 0.3, 1: 3.0, (2, 4): 5.5, (0, 3): 1.0}, 2.5) == {1, 2, 4}
+
+
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     times = [100.0]
@@ -85,6 +96,14 @@ def test_a_lease_counts_from_when_the_beat_was_sent_not_from_when_the_answer_was
     assert held.expired
     held.renew(159.0)
     assert not held.expired
+
+
+def test_a_lease_reports_the_age_of_the_newest_answered_heartbeat(clock: list[float]) -> None:
+    held = Lease(10.0)
+    clock[0] = 103.0
+    held.renew(101.0)
+    assert held.unanswered == 2.0
+    assert Lease(None).unanswered == 0.0
 
 
 def test_after_a_pause_no_file_gets_its_name(clock: list[float], tmp_path: Path) -> None:

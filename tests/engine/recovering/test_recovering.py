@@ -18,13 +18,15 @@ from abscli.engine.losses.decisions import (
     everything,
     merged,
     of_worker,
+    reads_in_vain,
     restarting,
     texts,
 )
 from abscli.planner.placement import subtasks_of, worker_of
 from abscli.planner.plan import plan_partial
 from formats.ids import ChannelId, TaskId
-from tests.support.jobs.kills import fan, pipelines
+from formats.job.model import Topology
+from tests.support.jobs.kills import fan, pipelines, spread
 from tests.support.jobs.small import reach, word_count
 
 JOBS = {"words": word_count(4), "reach": reach(3), "fan": fan(), "pipelines": pipelines(3)}
@@ -53,6 +55,24 @@ def test_the_engine_restarts_what_the_planner_prints(job: str, workers: int, dat
 def _count(span: str) -> int:
     first, _, last = span.partition("-")
     return int(last or first) - int(first) + 1
+
+
+@pytest.mark.parametrize(
+    ("topology", "unresponsive", "scope", "epoch", "in_vain"),
+    [
+        pytest.param(spread("shuffle", 2, 2), [1], Scope.SUBGRAPH, 3, True, id="all sources send to a failed task"),
+        pytest.param(pipelines(), [1], Scope.SUBGRAPH, 3, False, id="a pipeline on another worker is unaffected"),
+        pytest.param(pipelines(), [0, 1], Scope.SUBGRAPH, 3, True, id="all pipelines"),
+        pytest.param(pipelines(), [1], Scope.FULL, 3, True, id="full recovery"),
+        pytest.param(spread("shuffle", 2, 2), [1], Scope.LOCAL, 3, False, id="local recovery keeps other tasks"),
+        pytest.param(spread("shuffle", 2, 2), [1], Scope.LOCAL, 0, True, id="no complete epoch"),
+        pytest.param(spread("shuffle", 2, 2), [], Scope.FULL, 0, False, id="every worker answers"),
+    ],
+)  # fmt: skip
+def test_records_are_read_in_vain_if_a_failure_would_restart_every_source(
+    topology: Topology, unresponsive: list[int], scope: Scope, epoch: int, in_vain: bool
+) -> None:
+    assert reads_in_vain(topology, unresponsive, 2, scope, epoch) == in_vain
 
 
 @pytest.mark.parametrize("job", JOBS)
