@@ -90,6 +90,7 @@ class Display:
             Stopping,
             WatermarkHeld,
             WatermarkReleased,
+            WorkersAwaited,
         )
         from abscli.text.columns import counted, size
         from abscli.text.recoveries import recovered, recovering
@@ -173,6 +174,11 @@ class Display:
             case SlotsAwaited(slots, seconds):
                 text = f"waiting for slots: {slots} so far, after {seconds:.0f} s"
                 output.note(text, event="waiting-for-slots", seconds=round(seconds, 3), slots=slots)
+            case WorkersAwaited(reason, seconds):
+                output.note(
+                    f"waiting for workers, after {seconds:.0f} s: {reason}", event="waiting-for-workers",
+                    seconds=round(seconds, 3), reason=reason,
+                )  # fmt: skip
             case _:
                 assert_never(news)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import queue
 import selectors
+import socket
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -41,6 +42,7 @@ from abscli.engine.channels.vigil import Vigil
 from abscli.engine.channels.wire import Connection, Frame, Wakeup
 from abscli.engine.errors import MEND, EngineError, EngineStopped
 from abscli.engine.journal import Journal
+from abscli.engine.losses.absence import Endpoint
 from abscli.engine.losses.crew import Crew, Launcher, misplaced
 from abscli.engine.losses.decisions import (
     Scope,
@@ -217,7 +219,10 @@ class Service:
         self._crew = Crew(launcher, self._workers, self._vigil)
         self._losses = Losses(
             self._coordinator, self._journal, self._topology, self._crew,
-            Ties(self._do, self._records_of, lambda: self.progress.epochs, self.abandon, self._failed, self._on_news),
+            Ties(
+                self._do, self._records_of, lambda: self.progress.epochs, self.abandon, self._failed, self._on_news,
+                Endpoint(socket.gethostname(), *self.address),
+            ),
             scope=self._scope, restarts=self._restarts, patience=self._patience,
         )  # fmt: skip
         try:

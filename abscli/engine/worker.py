@@ -158,8 +158,11 @@ class Worker:
             f"worker {self.number} on {self.machine} cannot reach the driver on {self.spec.driver} at {host}:{port}: "
             f"{error.strerror or error}"
         )
-        if self.machine == self.spec.driver or not is_loopback(host):
+        if self.machine == self.spec.driver:
             return EngineStopped(message)
+        if not is_loopback(host):
+            # In the message: of what a worker raises, Spark passes on no more.
+            return EngineStopped(f"{message}; check the network and the firewalls between both hosts, or {ADVERTISE}")
         return EngineStopped(f"{message}; that address means {self.machine} there: {ADVERTISE}")
 
     def run(self) -> None:

@@ -52,6 +52,10 @@ class InlineWorkers:
         thread.start()
         self._threads.append(thread)
 
+    def has_slot(self, number: int) -> bool:
+        """Return True: a thread starts at once."""
+        return True
+
     def kill(self, number: int, pid: int | None) -> None:
         """Drop the worker's thread, queues and state at once."""
         if (worker := self._workers.pop(number, None)) is not None:

@@ -309,6 +309,16 @@ class SparkWorkers:
             if not self._leaving:
                 failed(_failure(number, error))
 
+    def has_slot(self, number: int) -> bool | None:
+        """Return whether a task of the worker's newest job has been sent to an executor."""
+        try:
+            tracker = self._context.statusTracker()
+            jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._groups[number])]
+            stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+            return any(stage is not None and stage.numActiveTasks > 0 for stage in stages)
+        except Exception:  # the JVM is gone, or knows nothing of the group yet
+            return None
+
     def kill(self, number: int, pid: int | None) -> None:
         """End the worker's process where it is on this machine; elsewhere Spark ends its job."""
         if is_local(self._context.master):

@@ -14,6 +14,7 @@ from abscli.engine.channels.messages import Hello, JobSpec
 from abscli.engine.channels.vigil import Vigil
 from abscli.engine.channels.wire import Connection
 from abscli.engine.errors import EngineError, EngineStopped, UsageError
+from abscli.engine.losses.absence import Absent, Endpoint
 
 
 class Launcher(Protocol):
@@ -48,6 +49,9 @@ class Launcher(Protocol):
     def launch(self, number: int, launch: int, failed: Callable[[EngineError], None]) -> None:
         """Start a worker, which finds the coordinator by itself. failed: called from another thread when it ends
         without having said why."""
+
+    def has_slot(self, number: int) -> bool | None:
+        """Return whether the worker launched last under this number was given a place to run; None if unknown."""
 
     def kill(self, number: int, pid: int | None) -> None:
         """Make sure that what was launched last under this number runs no more. pid: its process, where it said so."""
@@ -156,6 +160,17 @@ class Crew:
         """Whether this is the one that is there, and not one from before it."""
         hello = self._hellos.get(number)
         return hello is not None and hello.incarnation == incarnation
+
+    def absent_worker(self, number: int, cause: str | None) -> Absent:
+        """Describe a worker that is not connected. cause: why it was lost; None if it has never connected."""
+        last = self._last.get(number)
+        at = None if last is None else Endpoint(last.machine, last.host, last.port)
+        return Absent(self.title(number), at, self._launcher.has_slot(number), cause)
+
+    @property
+    def endpoints(self) -> list[Endpoint]:
+        """Return where the connected workers listen."""
+        return [Endpoint(hello.machine, hello.host, hello.port) for hello in self._hellos.values()]
 
     def machine(self, number: int) -> str:
         """The host of the newest that has come."""

@@ -247,6 +247,7 @@ class Unrecovered:
     dropped: by worker, records that what restarts had read.
     restored: of these, read before the epoch that it restarts from.
     kept: by worker, bytes of frames.
+    by_worker: why each worker was lost.
     taken: steps that are taken again, and bytes of the schedules; None where none are.
     """
 
@@ -260,6 +261,7 @@ class Unrecovered:
     dropped: dict[int, int] = field(default_factory=dict)
     restored: dict[int, int] = field(default_factory=dict)
     kept: dict[int, int] = field(default_factory=dict)
+    by_worker: dict[int, str] = field(default_factory=dict)
     taken: tuple[int, int] | None = None
 
     def again(self, determinant_bytes: int, steps: int) -> None:

@@ -25,6 +25,7 @@ from abscli.engine.errors import EngineError, EngineStopped, JobFailed, UsageErr
 from abscli.engine.journal import Journal
 from abscli.engine.local.ledger import Pieces
 from abscli.engine.local.places import Places
+from abscli.engine.losses.absence import Endpoint, explain, waiting_for
 from abscli.engine.losses.crew import Crew
 from abscli.engine.losses.decisions import (
     Loss,
@@ -45,7 +46,7 @@ from abscli.engine.losses.decisions import (
     texts,
 )
 from abscli.engine.losses.silence import Apart, Complaints, Pair, Stalls, unresponsive
-from abscli.engine.telemetry.news import HeardAgain, News, Recovered, Recovering, Silent
+from abscli.engine.telemetry.news import HeardAgain, News, Recovered, Recovering, Silent, WorkersAwaited
 from abscli.planner.placement import subtasks_of
 from abscli.planner.ranges import Ranges
 from abscli.protocol.coordinator import Coordinator
@@ -56,6 +57,9 @@ from formats.job.model import Topology
 RENDEZVOUS_SECONDS = 60.0
 REPLACEMENT_SECONDS = 25.0
 """For workers that are started in place of lost ones."""
+
+TELL_SECONDS = 5.0
+"""Interval between messages about workers that are awaited."""
 
 GATHER_SECONDS = 0.05
 """Workers of one host are lost together, and are heard of one after the other."""
@@ -88,6 +92,7 @@ class Ties:
     epochs: completed so far.
     abandon: end the job with this error.
     failed: a launch (worker, launch, error) has ended; called from other threads.
+    driver: where the coordinator listens, as workers reach it.
     """
 
     do: Callable[[CoordinatorEvent], None]
@@ -96,6 +101,7 @@ class Ties:
     abandon: Callable[[EngineError], None]
     failed: Callable[[int, int, EngineError], None]
     on_news: Callable[[News], None]
+    driver: Endpoint
 
 
 class Losses:
@@ -131,6 +137,7 @@ class Losses:
         self._gathered_at = float("inf")
         self._launch_at: dict[int, float] = {}
         self._awaited_since = time.monotonic()
+        self._told_at = float("-inf")
         self._unrecovered: Unrecovered | None = None
         self._recoveries = 0
         self.places = Places(topology, coordinator.attempt)
@@ -190,17 +197,23 @@ class Losses:
             del self._launch_at[number]
             self._awaited_since = now
             self._crew.launch(number, self._ties.failed)
+        if not self._crew.complete and not self._launch_at:
+            self._await_crew(now)
+
+    def _await_crew(self, now: float) -> None:
+        """Report what is awaited; EngineStopped after too many seconds."""
+        waited = now - self._awaited_since
         allowed = RENDEZVOUS_SECONDS if self._unrecovered is None else REPLACEMENT_SECONDS
-        if not self._crew.complete and not self._launch_at and now - self._awaited_since > allowed:
-            absent = self._crew.absent
-            if self._unrecovered is None:
-                message = f"workers {', '.join(map(str, absent))} did not come within {allowed:.0f} s"
-            else:
-                titles = ", ".join(map(self._crew.title, absent))
-                message = f"{titles} did not reconnect within {allowed:.0f} s: {'; '.join(self._unrecovered.causes)}"
-            raise EngineStopped(
-                message, hint=self._journal.hint("use fewer --workers, or a master with more free slots")
-            )
+        if waited < TELL_SECONDS or (waited < allowed and now - self._told_at < TELL_SECONDS):
+            return
+        causes = self._unrecovered.by_worker if self._unrecovered is not None else {}
+        absent = [self._crew.absent_worker(number, causes.get(number)) for number in self._crew.absent]
+        if waited < allowed:
+            self._told_at = now
+            self._ties.on_news(WorkersAwaited(waiting_for(absent, self._ties.driver), waited))
+            return
+        message, hint = explain(absent, self._ties.driver, self._crew.endpoints, allowed)
+        raise EngineStopped(message, hint=self._journal.hint(hint))
 
     def unheard(self, message: Unheard) -> None:
         """A worker hears nothing of another one."""
@@ -350,6 +363,7 @@ class Losses:
         self._back = restart.back
         subtasks = merged(restart.subtasks, half_made)
         self._unrecovered.goes_back(losses, causes, subtasks, epoch)
+        self._unrecovered.by_worker.update({number: loss.cause for number, loss in losses.items()})
         self._begin(subtasks, restart.replayed, "; ".join(causes), epoch, pause)
 
     def _begin(

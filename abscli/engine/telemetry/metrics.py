@@ -37,6 +37,7 @@ from abscli.engine.telemetry.news import (
     Stopping,
     WatermarkHeld,
     WatermarkReleased,
+    WorkersAwaited,
 )
 from formats.job.model import Kind
 from formats.watermark import END
@@ -192,7 +193,7 @@ class JobMetrics:
                         self._waits.end(op.id)
             case FramesLetGo() | HeardAgain() | NewGeneration() | LaterInput() | OtherCode() | Rescaled():
                 pass
-            case OtherTimes() | SlotsAwaited() | SlowSink() | Stopping() | StaysWritten():
+            case OtherTimes() | SlotsAwaited() | WorkersAwaited() | SlowSink() | Stopping() | StaysWritten():
                 pass
             case _:
                 assert_never(news)

@@ -83,6 +83,18 @@ class SlotsAwaited:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkersAwaited:
+    """Workers that were started are not connected yet.
+
+    reason: which, and what is missing.
+    seconds: since they have been awaited.
+    """
+
+    reason: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Silent:
     """A worker gives no sign of life, or has heard of none of a peer.
 
@@ -292,6 +304,7 @@ class StaysWritten:
 
 Changed = OtherCode | OtherTimes | NewGeneration | LaterInput | StaysWritten
 News = (
-    Begun | EpochDone | EpochGivenUp | Stopping | SlotsAwaited | Late | Changed | Recovering | FramesLetGo | Recovered
-    | Rescaled | Silent | HeardAgain | OperatorWaits | OperatorContinues | SlowSink | WatermarkHeld | WatermarkReleased
+    Begun | EpochDone | EpochGivenUp | Stopping | SlotsAwaited | WorkersAwaited | Late | Changed | Recovering
+    | FramesLetGo | Recovered | Rescaled | Silent | HeardAgain | OperatorWaits | OperatorContinues | SlowSink
+    | WatermarkHeld | WatermarkReleased
 )

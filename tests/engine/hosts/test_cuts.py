@@ -82,6 +82,8 @@ def test_everyone_cut_from_the_driver_ends_the_job_and_the_workers(net: Hosts, t
         assert end.code == 6
         assert "worker 0 on h1" in end.text
         assert "worker 1 on h2" in end.text
+        assert "check the network of driver (10.77.0.10)" in (end.hint or "")
+        assert "slots" not in (end.hint or "")
 
 
 @pytest.mark.soak

@@ -54,4 +54,8 @@ def test_a_host_that_nothing_comes_in_place_of_ends_the_job(net: Hosts, tmp_path
         end = job.end()
         assert end.code == 6
         assert end.text.startswith("worker 1 on h2 (process ")
-        assert "did not reconnect within 25 s" in end.text
+        assert "no replacement connected to the driver on driver (10.77.0.10:" in end.text
+        assert "ping -c 3 10.77.0.12" in (end.hint or "")
+        assert "slots" not in (end.hint or "")
+        (told, *_) = [line.text for _, line in job.said("WorkersAwaited")]
+        assert "the replacement of worker 1 on h2" in told
