@@ -17,18 +17,26 @@ class Wait(NamedTuple):
     seconds: float
 
 
-def _nobody(wait: Wait) -> None:
+class NoAnswer(NamedTuple):
+    """A server does not answer, and is asked again. seconds: after which it is given up, from its first failure."""
+
+    place: str
+    reason: str
+    seconds: float
+
+
+def _nobody(wait: Wait | NoAnswer) -> None:
     """Nobody listens."""
 
 
-_listener: list[Callable[[Wait], None]] = [_nobody]
+_listener: list[Callable[[Wait | NoAnswer], None]] = [_nobody]
 
 
-def listen(listener: Callable[[Wait], None]) -> None:
+def listen(listener: Callable[[Wait | NoAnswer], None]) -> None:
     """Have it told from now on, in place of who was told before."""
     _listener[0] = listener
 
 
-def waits(wait: Wait) -> None:
+def waits(wait: Wait | NoAnswer) -> None:
     """Tell the listener."""
     _listener[0](wait)

@@ -20,7 +20,7 @@ from abscli.cli.stdout import keep_stdout
 
 if TYPE_CHECKING:
     from abscli.cli.defaults import ConfigOption
-    from formats.waiting import Wait
+    from formats.waiting import NoAnswer, Wait
 
 RUN_OTHERS_CODE = frozenset({"run", "restore", "demo", "drill", "topology", "state", "validate", "doctor"})
 """Commands in which functions of a job, Spark or Java may run, and print."""
@@ -206,9 +206,16 @@ def _help_record(param: Any, ctx: Any) -> tuple[str, str]:
     return names, f"{text} [{extra}" if extra else text
 
 
-def _say_wait(wait: Wait) -> None:
+def _say_wait(wait: Wait | NoAnswer) -> None:
     from abscli.cli.output import note
+    from formats import waiting
 
+    if isinstance(wait, waiting.NoAnswer):
+        note(
+            f"{wait.place} does not answer ({wait.reason}); it is asked again for up to {wait.seconds:g} s",
+            event="waiting", store=wait.place, reason=wait.reason, seconds=wait.seconds,
+        )  # fmt: skip
+        return
     note(
         f"{wait.store} is held by {wait.holder}; waiting up to {wait.seconds:g} s to see whether it is alive",
         event="waiting", store=wait.store, holder=wait.holder, seconds=wait.seconds,

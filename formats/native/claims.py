@@ -23,6 +23,7 @@ import msgspec
 from formats.errors import FormatError, NotFound, StoreInUse
 from formats.native import layout
 from formats.storage import ServedStorage, Storage
+from formats.storage.retrying import asked_once
 from formats.waiting import Wait, waits
 
 SECONDS = 15.0
@@ -154,7 +155,7 @@ def _beat(storage: Storage, number: int, own: Claim, ended: threading.Event) -> 
     while not ended.wait(own.seconds / BEATS):
         count += 1
         # A server out of reach is the job's own concern; here it is asked again.
-        with contextlib.suppress(FormatError, OSError):
+        with contextlib.suppress(FormatError, OSError), asked_once():
             storage.put(_path(number), msgspec.json.encode(msgspec.structs.replace(own, count=count)), replace=True)
 
 

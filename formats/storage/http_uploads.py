@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import errno
-import time
+import os
+import socket
 import urllib.error
 import urllib.request
 import xml.etree.ElementTree as ElementTree
 from abc import abstractmethod
 from collections.abc import Mapping
-from http.client import HTTPException
+from http.client import HTTPException, responses
 from typing import ClassVar, NamedTuple
 from urllib.parse import urlsplit
 
-from formats.errors import FormatError, NotFound, Unreachable
+from formats.errors import FormatError, NotFound
 from formats.storage.contract import REACH
-from formats.storage.objects import RETRY, bucket_of
+from formats.storage.objects import bucket_of
+from formats.storage.retrying import (
+    CONNECT,
+    CUT,
+    TIMEOUT,
+    TRY_AGAIN,
+    Failure,
+    NoReply,
+    deadline,
+    retries_of,
+    retry_after,
+)
 from formats.storage.uploads import Uploads
-
-SECONDS = 120.0
-"""Without a byte from the server, after which a request is made again."""
-TRY_AGAIN = {408, 429, 500, 502, 503, 504}
-AGAIN_SECONDS, MOST_SECONDS = 0.1, 5.0
 
 
 class HttpUploads(Uploads):
@@ -51,28 +58,31 @@ class HttpUploads(Uploads):
     def _ask(
         self, method: str, path: str | None, query: Mapping[str, str], *,
         body: bytes | memoryview = b"", headers: Mapping[str, str] | None = None, tries: int | None = None,
+        completes: bool = False,
     ) -> Answer:  # fmt: skip
-        """What the server answers, outcomes that are no errors among them. path: None for the bucket itself; tries: at
-        most so many, None for as many as a store makes."""
-        tries = int(RETRY["max_retries"]) + 1 if tries is None else tries
-        error: Exception | None = None
-        host = ""
-        for n in range(tries):
-            if n:
-                time.sleep(min(MOST_SECONDS, AGAIN_SECONDS * 2**n))
-            request = self._request(method, path, query, body, headers or {})
-            host = urlsplit(request.full_url).netloc
+        """Return what the server answers, outcomes that are no errors among them.
+
+        path: None for the bucket itself.
+        tries: the most that are made; None for as many as the budget of an outage allows.
+        completes: whether the server assembles an object before it replies.
+        """
+        seconds = deadline(len(body), copies=completes)
+
+        def request() -> Answer:
+            made = self._request(method, path, query, body, headers or {})
+            host = urlsplit(made.full_url).netloc
             try:
-                answer = _answer(request)
-            except (OSError, HTTPException) as failed:
-                error = failed
-                continue
+                answer = _answer(made, seconds)
+            except (OSError, HTTPException) as error:
+                raise NoReply(_failure(host, error)) from None
             if answer.status in TRY_AGAIN or answer.code in self.try_again:
-                error = OSError(f"status {answer.status}, {answer.code or 'without a reason'}")
-                continue
+                reason = f"{host}: {answer.status} {responses.get(answer.status, '')} ({answer.code})"
+                kind = answer.status if answer.status in TRY_AGAIN else 503
+                raise NoReply(Failure(reason, kind, retry_after(answer.headers.get("retry-after"))))
             self._check(answer, path)
             return answer
-        raise Unreachable(f"{host} does not answer, tried {tries} times: {error}", path=self.root, hint=REACH)
+
+        return retries_of(f"{self._bucket.kind}://{self._bucket.name}", os.getpid()).ask(request, tries=tries)
 
     def _check(self, answer: Answer, path: str | None) -> None:
         if answer.code == self.no_bucket:
@@ -131,10 +141,21 @@ class _Stays(urllib.request.HTTPRedirectHandler):
 _opener = urllib.request.build_opener(_Stays)
 
 
-def _answer(request: urllib.request.Request) -> Answer:
+def _answer(request: urllib.request.Request, seconds: float) -> Answer:
+    """Return the reply to a request. seconds: for a connection, for sending the body, and without a byte."""
     try:
-        with _opener.open(request, timeout=SECONDS) as reply:
+        with _opener.open(request, timeout=seconds) as reply:
             return Answer.of(reply.status, dict(reply.headers), reply.read())
     except urllib.error.HTTPError as reply:
         with reply:
             return Answer.of(reply.code, dict(reply.headers), reply.read())
+
+
+def _failure(host: str, error: Exception) -> Failure:
+    """Return how a request failed to which no whole answer came."""
+    cause = error.reason if isinstance(error, urllib.error.URLError) else error
+    if isinstance(cause, TimeoutError):
+        return Failure(f"{host}: no reply in time", TIMEOUT)
+    is_connect = isinstance(cause, (ConnectionRefusedError, socket.gaierror))
+    words = (cause.strerror if isinstance(cause, OSError) else None) or str(cause) or type(cause).__name__
+    return Failure(f"{host}: {words}", CONNECT if is_connect else CUT)

@@ -15,12 +15,15 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import Any, NamedTuple
+from enum import Enum
+from typing import Any, NamedTuple, TypeVar
 
 from formats.errors import Damaged, FormatError, NotFound, Unreachable, UnsafePath
 from formats.redaction import redact_error, refuse_user_information
 from formats.storage.contract import (
+    AT_ONCE,
     REACH,
     UNFINISHED,
     Entry,
@@ -32,6 +35,17 @@ from formats.storage.contract import (
 )
 from formats.storage.credentials import s3_settings
 from formats.storage.places import common_name
+from formats.storage.retrying import (
+    FIRST_PAUSE,
+    LONGEST_PAUSE,
+    SECONDS,
+    NoReply,
+    deadline,
+    failure_of,
+    retries_of,
+)
+
+T = TypeVar("T")
 
 IDENTITY = "absput"
 """Under this name each object says by which call it was put: a word that all object stores allow."""
@@ -40,15 +54,20 @@ MOST_PARTS = 9_000
 """Of one object; S3 allows 10,000."""
 CONFLICTS, CONFLICT_SECONDS = 10, 0.1
 COPY_SECONDS, COPY_LOOK_SECONDS = 600.0, 0.25
-RETRIES = 6
-RETRY: Any = {
-    "max_retries": RETRIES,
-    "retry_timeout": timedelta(seconds=60),
-    "backoff": {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=5), "base": 2},
-}
-CLIENT: Any = {"timeout": timedelta(seconds=300), "connect_timeout": timedelta(seconds=10)}
-"""A request may carry a state file of hundreds of megabytes over a slow line; a server that is not there is no such
-thing."""
+CONNECT_SECONDS, LONGEST_SECONDS = 10.0, 3600.0
+"""For a connection, and for a whole request with its reply: a large file may take long over a slow line, but no read of
+it longer than the client's deadline."""
+_BACKOFF = {"init_backoff": timedelta(seconds=FIRST_PAUSE), "max_backoff": timedelta(seconds=LONGEST_PAUSE), "base": 2}
+
+
+class ClientRetries(Enum):
+    """How the client itself repeats requests: as a rule it does not, see `formats.storage.retrying`."""
+
+    NONE = {"max_retries": 0}
+    # A list of folders comes in pages, and cannot be continued at a page: one that fails must not cost all others.
+    PAGES = {"max_retries": 3, "retry_timeout": timedelta(seconds=10), "backoff": _BACKOFF}
+    # Only the client has the parts of a file that it sends.
+    PARTS = {"max_retries": 1000, "retry_timeout": timedelta(seconds=SECONDS), "backoff": _BACKOFF}
 
 
 class Bucket(NamedTuple):
@@ -93,7 +112,7 @@ class ObjectStorage:
         self._root = uri if uri.endswith("://") else uri.rstrip("/")
         self._bucket = bucket_of(self._root)
         self._lead = f"{self._bucket.prefix}/" if self._bucket.prefix else ""
-        self._opened: tuple[tuple[int, tuple[str, ...]], Any] | None = None
+        self._opened: dict[tuple[float, ClientRetries, int, tuple[str, ...]], Any] = {}
         if self._bucket.prefix:
             check_path(self._bucket.prefix)
 
@@ -101,16 +120,25 @@ class ObjectStorage:
     def root(self) -> str:
         return self._root
 
-    @property
-    def _client(self) -> Any:
-        now = os.getpid(), _environment()
-        if self._opened is None or self._opened[0] != now:
+    def _client(self, seconds: float | None = None, *, retries: ClientRetries = ClientRetries.NONE) -> Any:
+        """Return the client whose requests have a reply within `seconds`, or fail. None: as for one without a body."""
+        now = deadline() if seconds is None else seconds, retries, os.getpid(), _environment()
+        if now not in self._opened:
             try:
                 settings = tuple(sorted(_settings(self._bucket).items()))
-                self._opened = now, _client(self._bucket._replace(prefix=""), settings, *now)
+                self._opened = {**self._opened, now: _client(self._bucket._replace(prefix=""), settings, *now)}
             except FormatError as error:
                 raise FormatError(error.message, path=error.path or self._root, hint=error.hint) from None
-        return self._opened[1]
+        return self._opened[now]
+
+    def _ask(self, path: str, request: Callable[[], T], *, tries: int | None = None) -> T:
+        """Return what the server answers, asked again while it does not; its client's errors become ours."""
+
+        def tried() -> T:
+            with self._asking(path):
+                return request()
+
+        return retries_of(f"{self._bucket.kind}://{self._bucket.name}", os.getpid()).ask(tried, tries=tries)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         import obstore
@@ -120,13 +148,16 @@ class ObjectStorage:
             if self.size(path) is None:
                 raise NotFound("no such file", path=self._where(path))
             return b""
+
+        def request() -> bytes:
+            if length is not None:
+                return bytes(obstore.get_range(self._client(), key, start=offset, length=length))
+            if not offset:
+                return bytes(obstore.get(self._client(), key).bytes())
+            return bytes(obstore.get(self._client(), key, options={"range": {"offset": offset}}).bytes())
+
         try:
-            with self._asking(path):
-                if length is not None:
-                    return bytes(obstore.get_range(self._client, key, start=offset, length=length))
-                if not offset:
-                    return bytes(obstore.get(self._client, key).bytes())
-                return bytes(obstore.get(self._client, key, options={"range": {"offset": offset}}).bytes())
+            return self._ask(path, request)
         except _BeyondTheEnd:
             return b""
 
@@ -139,17 +170,16 @@ class ObjectStorage:
 
         key, body = self._lead + check_path(path), memoryview(data).cast("B")
         self._may_show()
+        client = self._client(deadline(body.nbytes))
         if replace:
-            with self._asking(path):
-                obstore.put(self._client, key, body, mode="overwrite", use_multipart=False)
+            self._ask(path, lambda: obstore.put(client, key, body, mode="overwrite", use_multipart=False))
             return
         identity = secrets.token_hex(16) if identity is None else identity
         for left in reversed(range(CONFLICTS)):
             try:
-                with self._asking(path):
-                    obstore.put(
-                        self._client, key, body, mode="create", use_multipart=False, attributes={IDENTITY: identity}
-                    )
+                self._ask(path, lambda: obstore.put(
+                    client, key, body, mode="create", use_multipart=False, attributes={IDENTITY: identity}
+                ))  # fmt: skip
                 return
             except FileExistsError:
                 # A client that has had no reply asks again, and meets what its first request had put.
@@ -171,11 +201,12 @@ class ObjectStorage:
 
         key = self._lead + check_path(path)
         self._may_show()
-        with self._asking(path):
-            obstore.put(
-                self._client, key, iter(pieces), mode="overwrite", use_multipart=True,
-                chunk_size=max(PART, -(-(size or 0) // MOST_PARTS)), max_concurrency=PARTS_AT_ONCE,
-            )  # fmt: skip
+        part = max(PART, -(-(size or 0) // MOST_PARTS))
+        client = self._client(deadline(part), retries=ClientRetries.PARTS)
+        self._ask(path, lambda: obstore.put(
+            client, key, iter(pieces), mode="overwrite", use_multipart=True, chunk_size=part,
+            max_concurrency=PARTS_AT_ONCE,
+        ), tries=1)  # fmt: skip
 
     def put_pieces(self, path: str, pieces: Iterable[bytes]) -> None:
         """As of `TakesPieces`, for names that one writer alone uses: that a file is there is looked up before, not by
@@ -190,9 +221,8 @@ class ObjectStorage:
         import obstore
 
         try:
-            with self._asking(path):
-                there = obstore.get(self._client, self._lead + path, options={"head": True})
-                return dict(there.attributes).get(IDENTITY, "")
+            there = self._ask(path, lambda: obstore.get(self._client(), self._lead + path, options={"head": True}))
+            return dict(there.attributes).get(IDENTITY, "")
         except NotFound:
             return None
 
@@ -200,8 +230,8 @@ class ObjectStorage:
         import obstore
 
         prefix = self._lead + check_path(path) if path else self._bucket.prefix
-        with self._asking(path):
-            listed = obstore.list_with_delimiter(self._client, prefix)
+        client = self._client(retries=ClientRetries.PAGES)
+        listed = self._ask(path, lambda: obstore.list_with_delimiter(client, prefix))
         # Hadoop and consoles mark a folder by an object of its own name.
         files = [Entry(file_name(o["path"]), o["size"]) for o in listed["objects"] if o["path"] != prefix]
         folders = [Entry(file_name(p), None) for p in listed["common_prefixes"]]
@@ -209,42 +239,36 @@ class ObjectStorage:
         return sorted(entries, key=lambda entry: (entry.name, entry.size is not None))
 
     def size(self, path: str) -> int | None:
+        there = self._head(path)
+        return None if there is None else int(there["size"])
+
+    def _head(self, path: str) -> Any:
+        """Return what the server says of an object without its bytes; None if there is no such object."""
         import obstore
 
+        key = self._lead + check_path(path)
         try:
-            with self._asking(path):
-                return int(obstore.head(self._client, self._lead + check_path(path))["size"])
+            return self._ask(path, lambda: obstore.head(self._client(), key))
         except NotFound:
             return None
 
     def written(self, path: str) -> float | None:
         """When a file was last written, as seconds since 1970 by the server's clock; None if there is no such file."""
-        import obstore
-
-        try:
-            with self._asking(path):
-                there = obstore.head(self._client, self._lead + check_path(path))
-                return float(there["last_modified"].timestamp())
-        except NotFound:
-            return None
+        there = self._head(path)
+        return None if there is None else float(there["last_modified"].timestamp())
 
     def version(self, path: str) -> Version | None:
         """As of `ServedStorage`."""
-        import obstore
-
-        try:
-            with self._asking(path):
-                return _version(obstore.head(self._client, self._lead + check_path(path)))
-        except NotFound:
-            return None
+        there = self._head(path)
+        return None if there is None else _version(there)
 
     def versions(self, path: str) -> Sequence[tuple[str, Version | None]]:
         """As of `ServedStorage`."""
         import obstore
 
         prefix = self._lead + check_path(path) if path else self._bucket.prefix
-        with self._asking(path):
-            listed = obstore.list_with_delimiter(self._client, prefix)
+        client = self._client(retries=ClientRetries.PAGES)
+        listed = self._ask(path, lambda: obstore.list_with_delimiter(client, prefix))
         files = [(file_name(there["path"]), _version(there)) for there in listed["objects"] if there["path"] != prefix]
         folders = [(file_name(folder), None) for folder in listed["common_prefixes"]]
         return sorted(
@@ -257,16 +281,19 @@ class ObjectStorage:
         import obstore
 
         key = self._lead + check_path(path)
-        with self._asking(path):
-            reply = obstore.get(self._client, key, options={"range": (offset, offset + length)})
+
+        def request() -> tuple[bytes, Version]:
+            reply = obstore.get(self._client(), key, options={"range": (offset, offset + length)})
             return bytes(reply.bytes()), _version(reply.meta)
+
+        return self._ask(path, request)
 
     def delete(self, path: str) -> None:
         import obstore
 
+        key = self._lead + check_path(path)
         try:
-            with self._asking(path):
-                obstore.delete(self._client, self._lead + check_path(path))
+            self._ask(path, lambda: obstore.delete(self._client(), key))
         except NotFound:
             return  # some say so, others do not
 
@@ -274,14 +301,17 @@ class ObjectStorage:
         """As `delete`, of many at once."""
         import obstore
 
-        keys = [self._lead + check_path(path) for path in paths]
+        names = list(paths)
+        keys = [self._lead + check_path(path) for path in names]
         try:
-            with self._asking(""):
-                obstore.delete(self._client, keys)
+            if self._bucket.kind != "gs":
+                self._ask("", lambda: obstore.delete(self._client(), keys))
+                return
         except NotFound:
-            # One of them was not there, and what became of the others is not known.
-            for key in keys:
-                self.delete(key[len(self._lead) :])
+            pass  # one of them was missing, and what became of the others is not known
+        # Google's store has no request for several: of many that are made at once one may always fail.
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="abs-ask") as pool:
+            list(pool.map(self.delete, names))
 
     def is_taken(self, path: str) -> bool:
         """Whether a file or a folder lies there."""
@@ -297,21 +327,37 @@ class ObjectStorage:
 
         after: only those whose names come behind this one.
         """
-        import obstore
-
         lead = f"{self._lead}{check_path(path)}/" if path else self._lead
         offset = None if after is None else self._lead + check_path(after)
-        with self._asking(path):
-            files = [
-                Written(o["path"][len(self._lead) :], o["size"], o["last_modified"].timestamp())
-                for piece in obstore.list(self._client, lead.rstrip("/") or None, offset=offset)
-                for o in piece
-                if o["path"].startswith(lead) and len(o["path"]) > len(lead)
-                # Where a server does not know how to begin behind a name, it sends all.
-                if offset is None or o["path"] > offset
-            ]
+        files = [
+            Written(o["path"][len(self._lead) :], o["size"], o["last_modified"].timestamp())
+            for o in self._objects(path, lead, offset)
+            if o["path"].startswith(lead) and len(o["path"]) > len(lead)
+        ]
         # What marks a folder has a slash at its end, which the client takes off: nothing is under the name without it.
         return sorted(file for file in files if file.bytes or self.size(file.path) is not None)
+
+    def _objects(self, path: str, lead: str, after: str | None) -> Iterator[Any]:
+        """Return the objects whose names begin with `lead`, after a name. What fails is continued, not begun again."""
+        import obstore
+
+        stream: Iterator[Any] | None = None
+        begun_after = newest = after
+
+        def piece() -> Any:
+            nonlocal stream, begun_after
+            if stream is None:
+                stream, begun_after = iter(obstore.list(self._client(), lead.rstrip("/") or None, offset=newest)), newest
+            try:
+                return next(stream, None)
+            except BaseException:
+                stream = None
+                raise
+
+        while (objects := self._ask(path, piece)) is not None:
+            # Where a server does not know how to begin after a name, it sends all.
+            yield from (o for o in objects if begun_after is None or o["path"] > begun_after)
+            newest = max([o["path"] for o in objects], default=newest)
 
     def move(self, path: str, to: str) -> None:
         """A file, or all in a folder, under another name: put there first, then deleted here."""
@@ -333,8 +379,7 @@ class ObjectStorage:
 
         names = self._lead + check_path(path), self._lead + check_path(to)
         self._may_show()
-        with self._asking(path):
-            obstore.copy(self._client, *names, overwrite=replace)
+        self._ask(path, lambda: obstore.copy(self._client(deadline(copies=True)), *names, overwrite=replace))
         if self._bucket.kind == "az":
             self._await_copy(path, to)
 
@@ -360,7 +405,7 @@ class ObjectStorage:
 
     @contextlib.contextmanager
     def _asking(self, path: str) -> Iterator[None]:
-        """While the server is asked: its client's errors become ours."""
+        """Make the client's errors ours; NoReply where another try may be answered."""
         from obstore import exceptions
 
         try:
@@ -380,6 +425,8 @@ class ObjectStorage:
                 raise self._missing(path, error) from None
             if _REFUSED.search(str(error)):
                 raise self._refused(path, error) from None
+            if (failure := failure_of(error)) is not None:
+                raise NoReply(failure) from None
             raise Unreachable(redact_error(error), path=self._root, hint=REACH) from None
 
     def _refused(self, path: str, error: Exception) -> PermissionError:
@@ -430,28 +477,39 @@ def _environment() -> tuple[str, ...]:
 _READ_BY_CLIENTS = ("AWS_", "AZURE_", "GOOGLE_")
 
 
-@functools.lru_cache(maxsize=8)
-def _client(bucket: Bucket, settings: tuple[tuple[str, str], ...], process: int, environment: tuple[str, ...]) -> Any:
-    """A client of one bucket, shared by all that lies in it: connections stay open. process, environment: a forked
-    child cannot use its parent's, nor is one used that was made for somebody else."""
+@functools.lru_cache(maxsize=32)
+def _client(
+    bucket: Bucket, settings: tuple[tuple[str, str], ...], seconds: float, retries: ClientRetries, process: int,
+    environment: tuple[str, ...],
+) -> Any:  # fmt: skip
+    """A client of one bucket, shared by all that lies in it: connections stay open.
+
+    seconds: that pass without a reply, or without a byte of one, before a request fails.
+    process, environment: a forked child cannot use its parent's, nor is one used that was made for somebody else.
+    """
     from obstore import exceptions
     from obstore.store import AzureStore, GCSStore, S3Store
 
     config: Any = dict(settings)
-    client: Any = dict(CLIENT)
+    retry: Any = retries.value
+    client: Any = {
+        "timeout": timedelta(seconds=max(LONGEST_SECONDS, seconds)),
+        "read_timeout": timedelta(seconds=seconds),
+        "connect_timeout": timedelta(seconds=CONNECT_SECONDS),
+    }
     try:
         if bucket.kind == "gs":
             if os.environ.get("GOOGLE_BASE_URL", "").startswith("http://"):
                 client["allow_http"] = True
-            return GCSStore(bucket.name, client_options=client, retry_config=RETRY)
+            return GCSStore(bucket.name, client_options=client, retry_config=retry)
         if bucket.kind == "az":
             account: Any = {"account_name": bucket.account} if bucket.account else {}
             if os.environ.get("AZURE_STORAGE_ENDPOINT", "").startswith("http://"):
                 client["allow_http"] = True
-            return AzureStore(bucket.name, config=account, client_options=client, retry_config=RETRY)
+            return AzureStore(bucket.name, config=account, client_options=client, retry_config=retry)
         if config.get("endpoint", "").startswith("http://"):
             client["allow_http"] = True
-        return S3Store(bucket.name, config=config, client_options=client, retry_config=RETRY)
+        return S3Store(bucket.name, config=config, client_options=client, retry_config=retry)
     except (exceptions.BaseError, ValueError) as error:
         raise FormatError(f"cannot be opened: {redact_error(error)}", hint=REACH) from None
 

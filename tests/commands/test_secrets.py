@@ -24,7 +24,7 @@ from abscli.engine.postgres.database import Table
 from formats.brokers import Brokers, settings
 from formats.errors import FormatError, Unreachable
 from formats.job.connectors import CONNECTORS
-from formats.storage import objects, open_storage
+from formats.storage import open_storage, retrying
 from tests.support.stores.small import make_store
 
 SECRET = "Zq7XkVw9Jf"
@@ -330,7 +330,8 @@ def test_a_secret_in_the_environment_is_not_shown_when_the_server_does_not_answe
     uri, environment = ENVIRONMENTS[name]
     for variable, value in environment.items():
         monkeypatch.setenv(variable, value)
-    monkeypatch.setattr(objects, "RETRY", {**objects.RETRY, "max_retries": 0})
+    monkeypatch.setattr(retrying, "SECONDS", 0.1)
+    monkeypatch.setattr(retrying, "STRANGER_SECONDS", 0.1)
     for more in ((), ("-vv",)):
         assert main(["inspect", uri, *more]) not in (0, 1)
         out, err = capsys.readouterr()

@@ -15,7 +15,7 @@ from abscli.engine.errors import EngineError, UsageError
 from abscli.engine.job import JobOptions, run_job
 from formats.errors import FormatError, NotFound, StoreInUse
 from formats.native import claims
-from formats.storage import objects, open_writable
+from formats.storage import open_writable, retrying
 from tests.support.jobs.lines import Gate, Lines, in_a_process, killed, restore_to, topology, wait_until_stopped
 from tests.support.objects.fixtures import SERVERS, Servers, use
 from tests.support.objects.places import bucket_place
@@ -178,7 +178,7 @@ def test_a_server_that_goes_away_ends_the_job_which_is_gone_on_with(
     lines: Lines, s3: ObjectServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bucket = str(bucket_place(s3).root)
-    monkeypatch.setitem(objects.RETRY, "max_retries", 2)
+    monkeypatch.setattr(retrying, "SECONDS", 2.0)
     with proxy_to(s3.port) as proxy:
         use(s3, monkeypatch, proxy.port)
 

@@ -108,7 +108,7 @@ class AzureUploads(HttpUploads):
             f"x-ms-meta-{IDENTITY}": identity,
         }
         xml = f'<?xml version="1.0" encoding="utf-8"?><BlockList>{body}</BlockList>'.encode()
-        return self._ask("PUT", path, {"comp": "blocklist"}, body=xml, headers=headers)
+        return self._ask("PUT", path, {"comp": "blocklist"}, body=xml, headers=headers, completes=True)
 
     def _blocks(self, path: str) -> dict[str, int]:
         """The bytes of uncommitted blocks of a blob, by their uploads' ids; none where a blob was committed, whose name

@@ -17,19 +17,16 @@ import hashlib
 import re
 import secrets
 import time
-from collections.abc import Callable, Collection, Sequence
-from typing import TypeVar
+from collections.abc import Collection, Sequence
 from urllib.parse import quote, unquote
 
-from formats.errors import Damaged, NotFound, Unreachable
+from formats.errors import Damaged, NotFound
 from formats.storage.contract import check_path
-from formats.storage.objects import RETRY, ObjectStorage
+from formats.storage.objects import ObjectStorage
 from formats.storage.uploads import Upload, Uploads
 
 STAGED = ".staged"
 OBJECT = re.compile(rf"{STAGED}/(.+)/([0-9a-f]{{26}}-[^/]*)/([0-9a-f]{{64}})", re.ASCII | re.DOTALL)
-AGAIN_SECONDS, MOST_SECONDS = 0.1, 5.0
-T = TypeVar("T")
 
 
 class GoogleUploads(Uploads):
@@ -51,14 +48,14 @@ class GoogleUploads(Uploads):
             raise ValueError("an upload to Google's store is put as a whole")
         digest = hashlib.sha256(data).hexdigest()
         identity = unquote(id.partition("-")[2])
-        _again(lambda: self._storage.put(_staged(path, id, digest), data, identity=identity))
+        self._storage.put(_staged(path, id, digest), data, identity=identity)
         return digest
 
     def complete(self, path: str, id: str, etags: Sequence[str], identity: str) -> bool:
         (digest,) = etags
         staged = _staged(path, id, digest)
         try:
-            _again(lambda: self._storage.copy(staged, path, replace=False))
+            self._storage.copy(staged, path, replace=False)
         except NotFound:
             if self.size(path, id) is not None:
                 where = f"{self.root}/{path}"
@@ -95,17 +92,3 @@ class GoogleUploads(Uploads):
 
 def _staged(path: str, id: str, digest: str) -> str:
     return f"{STAGED}/{check_path(path)}/{id}/{digest}"
-
-
-def _again(request: Callable[[], T]) -> T:
-    """What a request answers, made again where no reply came: the client does not, of one with a condition."""
-    tries = int(RETRY["max_retries"]) + 1
-    for n in range(tries):
-        if n:
-            time.sleep(min(MOST_SECONDS, AGAIN_SECONDS * 2**n))
-        try:
-            return request()
-        except Unreachable:
-            if n + 1 == tries:
-                raise
-    raise AssertionError

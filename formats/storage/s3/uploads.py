@@ -55,12 +55,12 @@ class S3Uploads(HttpUploads):
         body = f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode()
         headers = {"content-type": "application/xml"}
         try:
-            answer = self._ask("POST", path, {"uploadId": id}, body=body, headers=headers, tries=2)
+            answer = self._ask("POST", path, {"uploadId": id}, body=body, headers=headers, tries=2, completes=True)
         except Unreachable:
             # RGW has an internal error of an upload that was given up, and may have one of another kind.
             if self.size(path, id) is None:
                 return False
-            answer = self._ask("POST", path, {"uploadId": id}, body=body, headers=headers)
+            answer = self._ask("POST", path, {"uploadId": id}, body=body, headers=headers, completes=True)
         if answer.code in OTHER_PARTS:
             raise Damaged(f"upload {id} does not have the parts that were put: {answer.code}", path=self._where(path))
         return answer.code not in GONE

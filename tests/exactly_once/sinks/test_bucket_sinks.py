@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +24,12 @@ from abscli.report.findings import Code
 from abscli.stores.native.removing.garbage import carry_out, plan_removal
 from abscli.stores.native.repairing.repair_plan import plan_repair
 from abscli.stores.native.uploads import left_uploads
-from formats.errors import Damaged, NoRecovery, NotFound, StoreInUse, Unreachable
+from formats.errors import Damaged, NoRecovery, NotFound, StoreInUse
 from formats.native.facts import SinkFile, UploadFacts
 from formats.native.remove import newest_attempt
 from formats.native.sink import PartId, Stretch, new_claim, part_name
 from formats.native.sink_bucket import SHOWN, SinkBucket, object_name
-from formats.storage import LocalStorage, ObjectStorage, http_uploads, objects
+from formats.storage import LocalStorage, ObjectStorage, retrying
 from formats.timestamps import now
 from tests.support.jobs.lines import (
     ROOT,
@@ -52,9 +51,6 @@ pytestmark = pytest.mark.minutes
 IN_PROGRESS = {Code.MISSING_ACK, Code.UNREFERENCED_FILE}
 """What is said of epochs that a kill has left."""
 IDS = ("a" * 32, "b" * 32)
-TRIES = 20
-"""Runs within which a server that leaves one request in twenty unanswered has let a job end."""
-
 
 MOTO, RGW, AZURITE, GOOGLE = "S3 by moto", "S3 by Ceph RGW", "Azure by Azurite", "Google by a server in memory"
 TESTBENCH = "Google by its testbench"
@@ -233,27 +229,15 @@ def test_a_request_that_is_carried_out_and_not_answered_changes_nothing(
 ) -> None:
     server = server_of(lines, servers)
     if fault is Fault.SILENCE:
-        monkeypatch.setitem(objects.CLIENT, "timeout", timedelta(seconds=1))
-        monkeypatch.setattr(http_uploads, "SECONDS", 1)
+        monkeypatch.setattr(retrying, "DEADLINE", 1.0)
+        monkeypatch.setattr(retrying, "SERVER_COPY", 1.0)
     with proxy_to(server.port) as proxy:
         use(server, monkeypatch, proxy.port)
         proxy.fault, proxy.lose_every = fault, 20 if fault is Fault.SILENCE else 5
         proxy.loses_of = frozenset({"PUT", "POST", "DELETE"})
-
-        def until_answered(step: Callable[[], object]) -> None:
-            """A job ends when a request that is not safe to repeat gets no answer in time; the next run goes on."""
-            for _ in range(TRIES if fault is Fault.SILENCE else 1):
-                try:
-                    step()
-                except Unreachable:
-                    assert fault is Fault.SILENCE
-                    step = lines.go_on
-                else:
-                    return
-
-        until_answered(lambda: lines.run(epochs=3))
-        until_answered(lambda: lines.run(from_epoch=lines.complete()[0], epochs=1))
-        until_answered(lines.resume)
+        lines.run(epochs=3)
+        lines.run(from_epoch=lines.complete()[0], epochs=1)
+        lines.resume()
         assert proxy.lost > (1 if fault is Fault.SILENCE else 5)
     use(server, monkeypatch)
     lines.resume()

@@ -11,7 +11,16 @@ from typing import Any
 import pytest
 
 from formats.errors import Damaged, FormatError, NotFound, Unreachable
-from formats.storage import HdfsStorage, LocalStorage, ObjectStorage, ServedStorage, open_storage, open_writable, walk
+from formats.storage import (
+    HdfsStorage,
+    LocalStorage,
+    ObjectStorage,
+    ServedStorage,
+    open_storage,
+    open_writable,
+    retrying,
+    walk,
+)
 from formats.storage import objects as module
 from tests.support.objects.fixtures import Servers, use
 from tests.support.objects.places import Place, bucket_place
@@ -121,7 +130,7 @@ def test_a_bucket_that_is_not_there_is_named(servers: Servers, served: Place) ->
 
 
 def test_a_server_that_is_not_there_is_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(module.RETRY, "max_retries", 1)
+    monkeypatch.setattr(retrying, "STRANGER_SECONDS", 0.1)
     port = free_port()
     for name, value in s3_environment(port, "a", "b").items():
         monkeypatch.setenv(name, value)
