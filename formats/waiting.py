@@ -32,6 +32,11 @@ def _nobody(wait: Wait | NoAnswer) -> None:
 _listener: list[Callable[[Wait | NoAnswer], None]] = [_nobody]
 
 
+def is_heard() -> bool:
+    """Return whether anybody listens."""
+    return _listener[0] is not _nobody
+
+
 def listen(listener: Callable[[Wait | NoAnswer], None]) -> None:
     """Have it told from now on, in place of who was told before."""
     _listener[0] = listener

@@ -82,7 +82,9 @@ class HttpUploads(Uploads):
             self._check(answer, path)
             return answer
 
-        return retries_of(f"{self._bucket.kind}://{self._bucket.name}", os.getpid()).ask(request, tries=tries)
+        return retries_of(f"{self._bucket.kind}://{self._bucket.name}", os.getpid()).ask(
+            request, tries=tries, seconds=seconds
+        )
 
     def _check(self, answer: Answer, path: str | None) -> None:
         if answer.code == self.no_bucket:

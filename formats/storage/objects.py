@@ -131,14 +131,21 @@ class ObjectStorage:
                 raise FormatError(error.message, path=error.path or self._root, hint=error.hint) from None
         return self._opened[now]
 
-    def _ask(self, path: str, request: Callable[[], T], *, tries: int | None = None) -> T:
-        """Return what the server answers, asked again while it does not; its client's errors become ours."""
+    def _ask(
+        self, path: str, request: Callable[[], T], *, seconds: float | None = None, tries: int | None = None
+    ) -> T:
+        """Return what the server answers, asked again while it does not; its client's errors become ours.
+
+        seconds: the deadline of one try, unless it has no body.
+        """
 
         def tried() -> T:
             with self._asking(path):
                 return request()
 
-        return retries_of(f"{self._bucket.kind}://{self._bucket.name}", os.getpid()).ask(tried, tries=tries)
+        return retries_of(f"{self._bucket.kind}://{self._bucket.name}", os.getpid()).ask(
+            tried, tries=tries, seconds=seconds
+        )
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         import obstore
@@ -157,7 +164,7 @@ class ObjectStorage:
             return bytes(obstore.get(self._client(), key, options={"range": {"offset": offset}}).bytes())
 
         try:
-            return self._ask(path, request)
+            return self._ask(path, request, seconds=deadline(length or 0))
         except _BeyondTheEnd:
             return b""
 
@@ -170,16 +177,19 @@ class ObjectStorage:
 
         key, body = self._lead + check_path(path), memoryview(data).cast("B")
         self._may_show()
-        client = self._client(deadline(body.nbytes))
+        seconds = deadline(body.nbytes)
+        client = self._client(seconds)
         if replace:
-            self._ask(path, lambda: obstore.put(client, key, body, mode="overwrite", use_multipart=False))
+            self._ask(
+                path, lambda: obstore.put(client, key, body, mode="overwrite", use_multipart=False), seconds=seconds
+            )
             return
         identity = secrets.token_hex(16) if identity is None else identity
         for left in reversed(range(CONFLICTS)):
             try:
                 self._ask(path, lambda: obstore.put(
                     client, key, body, mode="create", use_multipart=False, attributes={IDENTITY: identity}
-                ))  # fmt: skip
+                ), seconds=seconds)  # fmt: skip
                 return
             except FileExistsError:
                 # A client that has had no reply asks again, and meets what its first request had put.
@@ -206,7 +216,7 @@ class ObjectStorage:
         self._ask(path, lambda: obstore.put(
             client, key, iter(pieces), mode="overwrite", use_multipart=True, chunk_size=part,
             max_concurrency=PARTS_AT_ONCE,
-        ), tries=1)  # fmt: skip
+        ), tries=1, seconds=LONGEST_SECONDS)  # fmt: skip
 
     def put_pieces(self, path: str, pieces: Iterable[bytes]) -> None:
         """As of `TakesPieces`, for names that one writer alone uses: that a file is there is looked up before, not by
@@ -347,7 +357,8 @@ class ObjectStorage:
         def piece() -> Any:
             nonlocal stream, begun_after
             if stream is None:
-                stream, begun_after = iter(obstore.list(self._client(), lead.rstrip("/") or None, offset=newest)), newest
+                begun_after = newest
+                stream = iter(obstore.list(self._client(), lead.rstrip("/") or None, offset=begun_after))
             try:
                 return next(stream, None)
             except BaseException:
@@ -379,7 +390,9 @@ class ObjectStorage:
 
         names = self._lead + check_path(path), self._lead + check_path(to)
         self._may_show()
-        self._ask(path, lambda: obstore.copy(self._client(deadline(copies=True)), *names, overwrite=replace))
+        seconds = deadline(copies=True)
+        client = self._client(seconds)
+        self._ask(path, lambda: obstore.copy(client, *names, overwrite=replace), seconds=seconds)
         if self._bucket.kind == "az":
             self._await_copy(path, to)
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import random
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -21,7 +23,7 @@ from typing import Final, TypeVar
 
 from formats.errors import Unreachable
 from formats.redaction import redact_error
-from formats.waiting import NoAnswer, waits
+from formats.waiting import NoAnswer, is_heard, waits
 
 SECONDS: Final = 60.0
 """Budget of an outage: seconds after which a server that does not answer is given up."""
@@ -138,13 +140,15 @@ class Retries:
         self._since: float | None = None  # when the outage began that uses up the budget
         self._failing_since: float | None = None
         self._is_told = False
+        self._slow_at = -SECONDS
         self._is_known = False
         self._ended: tuple[float, Failure, Unreachable] | None = None
 
-    def ask(self, request: Callable[[], T], *, tries: int | None = None) -> T:
+    def ask(self, request: Callable[[], T], *, tries: int | None = None, seconds: float | None = None) -> T:
         """Return what a request answers, which is made again where it raises NoReply.
 
         tries: the most that are made; None for as many as the budget allows.
+        seconds: the deadline of one try, see `deadline`.
         Raises Unreachable if the budget is spent; whatever else the request raises is an answer.
         """
         begun, failed = self._clock(), 0
@@ -160,7 +164,8 @@ class Retries:
         while True:
             started = self._clock()
             try:
-                answer = request()
+                with _watch.watched(self, SILENT + (deadline() if seconds is None else seconds) - DEADLINE):
+                    answer = request()
             except NoReply as no_reply:
                 failed += 1
                 pause = self._on_failure(no_reply.failure, begun, started, failed, tries)
@@ -198,6 +203,13 @@ class Retries:
         self._tell(failure, waited + pause, budget)
         return pause
 
+    def tell_slow(self) -> None:
+        """Tell the user that a try takes long, at most once a minute: it is too early to know that it fails."""
+        if (now := self._clock()) - self._slow_at < SECONDS:
+            return
+        self._slow_at = now
+        self._tell(Failure(f"a request has had no reply for {SILENT:g} s", TIMEOUT), SILENT, SECONDS)
+
     def _tell(self, failure: Failure, seconds: float, budget: float) -> None:
         if seconds >= SILENT and not self._is_told:
             self._is_told = True
@@ -206,6 +218,41 @@ class Retries:
     def _unreachable(self, failure: Failure, failed: int, seconds: float) -> Unreachable:
         times = f"tried {failed} times in {seconds:.0f} s" if failed > 1 else f"given up after {seconds:.0f} s"
         return Unreachable(f"no answer: {failure.reason}; {times}", path=self.place, hint=failure.hint)
+
+
+class Watch:
+    """Tells the user of requests that have no reply yet: a thread, in processes that have somebody to tell."""
+
+    def __init__(self) -> None:
+        self._process = 0
+        self._requests: dict[object, tuple[float, Retries]] = {}
+
+    @contextlib.contextmanager
+    def watched(self, retries: Retries, seconds: float) -> Iterator[None]:
+        """Watch a request while it is under way. seconds: after which the user is told."""
+        if not is_heard():
+            yield
+            return
+        if self._process != os.getpid():
+            self._process, self._requests = os.getpid(), {}
+            threading.Thread(target=self._run, args=(os.getpid(),), daemon=True, name="abs-requests").start()
+        request = object()
+        self._requests[request] = time.monotonic() + seconds, retries
+        try:
+            yield
+        finally:
+            self._requests.pop(request, None)
+
+    def _run(self, process: int) -> None:
+        while self._process == process:
+            time.sleep(0.5)
+            now = time.monotonic()
+            for late, retries in list(self._requests.values()):
+                if now >= late:
+                    retries.tell_slow()
+
+
+_watch = Watch()
 
 
 @functools.lru_cache(maxsize=64)

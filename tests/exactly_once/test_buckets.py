@@ -6,6 +6,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,16 @@ from abscli.engine.job import JobOptions, run_job
 from formats.errors import FormatError, NotFound, StoreInUse
 from formats.native import claims
 from formats.storage import open_writable, retrying
-from tests.support.jobs.lines import Gate, Lines, in_a_process, killed, restore_to, topology, wait_until_stopped
+from tests.support.jobs.lines import (
+    Gate,
+    Lines,
+    in_a_process,
+    killed,
+    restore_to,
+    topology,
+    wait_until_stopped,
+    write_lines,
+)
 from tests.support.objects.fixtures import SERVERS, Servers, use
 from tests.support.objects.places import bucket_place
 from tests.support.objects.proxy import proxy_to
@@ -194,6 +205,85 @@ def test_a_server_that_goes_away_ends_the_job_which_is_gone_on_with(
     use(s3, monkeypatch)
     assert lines.wrong() == {}
     assert sound(lines, bucket)
+
+
+@pytest.fixture
+def short(lines: Lines) -> Lines:
+    """A job whose input is over after a few epochs."""
+    shutil.rmtree(lines.folder / "in")
+    write_lines(lines.folder, 6)
+    return lines
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("status", [503, 429, 500])
+def test_an_outage_of_seconds_is_survived(
+    short: Lines, s3: ObjectServer, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    """The client's own six tries were over after one second."""
+    place = str(bucket_place(s3).root)
+    short.out = f"{place}/out"
+    with proxy_to(s3.port) as proxy:
+        use(s3, monkeypatch, proxy.port)
+
+        def refuse(epochs: int) -> None:
+            if epochs >= 2 and not proxy.refused:
+                proxy.status = status
+                threading.Timer(3, lambda: setattr(proxy, "status", 0)).start()
+
+        short.run(f"{place}/store", at=refuse)
+        assert proxy.refused
+        assert not proxy.status
+    use(s3, monkeypatch)
+    assert short.wrong() == {}
+    assert sound(short, f"{place}/store")
+
+
+def test_requests_without_a_reply_are_made_again(
+    short: Lines, s3: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = str(bucket_place(s3).root)
+    short.out = f"{place}/out"
+    monkeypatch.setattr(retrying, "DEADLINE", 1.0)
+    monkeypatch.setattr(retrying, "SERVER_COPY", 1.0)
+    with proxy_to(s3.port) as proxy:
+        use(s3, monkeypatch, proxy.port)
+        begun: list[int] = []
+
+        def hang(epochs: int) -> None:
+            if epochs >= 2 and not begun:
+                begun.append(epochs)
+                proxy.hangs = 6
+
+        short.run(f"{place}/store", at=hang)
+        assert begun
+        assert not proxy.hangs
+    use(s3, monkeypatch)
+    assert short.wrong() == {}
+    assert sound(short, f"{place}/store")
+
+
+def test_the_error_says_status_and_time_and_follow_up_requests_do_not_wait_again(
+    short: Lines, s3: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = str(bucket_place(s3).root)
+    short.out = f"{place}/out"
+    monkeypatch.setattr(retrying, "SECONDS", 3.0)
+    with proxy_to(s3.port) as proxy:
+        use(s3, monkeypatch, proxy.port)
+
+        def refuse(epochs: int) -> None:
+            proxy.status = 503 if epochs >= 2 else 0
+
+        begun = time.monotonic()
+        with pytest.raises((EngineError, FormatError), match=r"503 .*\(SlowDown\); tried \d+ times in 3 s") as caught:
+            short.run(f"{place}/store", at=refuse)
+        assert "limits its load" in (caught.value.hint or "")
+        assert time.monotonic() - begun < 30
+        proxy.status = 0
+        short.resume(f"{place}/store")
+    use(s3, monkeypatch)
+    assert short.wrong() == {}
 
 
 def test_a_server_that_overwrites_is_refused_before_anything_is_written(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import http.client
+import random
 import re
 import threading
 import time
@@ -35,9 +36,12 @@ class Proxy:
     fault: what comes instead.
     lists_late: seconds for which the reply to a list is repeated.
     down: no request comes through, and none is answered.
+    status: answered to all requests in place of 0, without doing them; retry_after: what that says besides.
+    hangs: how many of the next requests get no reply.
+    late_share: of all requests, the share that take late_seconds longer.
     strip: headers of requests that do not come through, in lower case.
     requests: by method; urls: of all of them, in their order.
-    lost: how many replies; stale: how many lists were old.
+    lost: how many replies; refused: how many requests; stale: how many lists were old.
     """
 
     def __init__(self, port: int) -> None:
@@ -48,6 +52,11 @@ class Proxy:
         self.lists_late = 0.0
         self.stale = 0
         self.down = False
+        self.status = 0
+        self.retry_after: str | None = None
+        self.refused = 0
+        self.hangs = 0
+        self.late_share, self.late_seconds = 0.0, 0.0
         self.strip: frozenset[str] = frozenset()
         self.requests: Counter[str] = Counter()
         self.urls: list[tuple[str, str]] = []
@@ -99,8 +108,19 @@ def _handler(proxy: Proxy, port: int) -> type[BaseHTTPRequestHandler]:
             path, target = (other[2], int(other[1])) if other else (self.path, port)
             if proxy.delay:
                 time.sleep(proxy.delay)
+            if random.random() < proxy.late_share:
+                time.sleep(proxy.late_seconds)
             if proxy.down:
                 self.close_connection = True
+                return
+            if proxy.hangs:
+                proxy.hangs -= 1
+                self.close_connection = True
+                self.connection.settimeout(120)
+                self.connection.recv(1)
+                return
+            if proxy.status:
+                self._refuse()
                 return
             loses = proxy.loses(self.command, self.path)
             server = http.client.HTTPConnection("127.0.0.1", target, timeout=120)
@@ -136,6 +156,18 @@ def _handler(proxy: Proxy, port: int) -> type[BaseHTTPRequestHandler]:
             if self.command != "HEAD":
                 self.wfile.write(data)
             self.wfile.flush()
+
+        def _refuse(self) -> None:
+            proxy.refused += 1
+            code = "InternalError" if proxy.status == 500 else "SlowDown"
+            data = f"<Error><Code>{code}</Code><Message>Please reduce your request rate.</Message></Error>".encode()
+            self.send_response_only(proxy.status)
+            if proxy.retry_after is not None:
+                self.send_header("Retry-After", proxy.retry_after)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(data)
 
         do_GET = do_PUT = do_HEAD = do_DELETE = do_POST = _pass
 
