@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 import msgspec
 import msgspec.structs
 
-from formats.errors import FormatError, NotFound
+from formats.errors import FormatError, NotFound, OtherJob
 from formats.ids import AnyChannelId, TaskId
 
 if TYPE_CHECKING:
@@ -278,6 +278,9 @@ class CheckpointStore(ABC):
     format: str
     """The name of its system, such as `abs`."""
 
+    unit: str = "epoch"
+    """What its system calls an epoch."""
+
     place_column: str | None = None
     """The column of state that says where a row lies, which follows from its key; None where no column does."""
 
@@ -455,7 +458,23 @@ class CheckpointStore(ABC):
         if latest is None:
             hint = f"`abs inspect {shlex.quote(self.path)}` shows the ones that were begun"
             raise NotFound("no complete epoch", path=self.path, hint=hint)
+        self.check_newest(latest)
         return latest
+
+    def rivals(self, newest: int) -> tuple[int, ...]:
+        """Return epochs of a lower number that may be newer than the one with the highest; the latest first."""
+        return ()
+
+    def check_newest(self, newest: int) -> None:
+        """Raise OtherJob if it is not known whether the epoch is the newest, see `rivals`."""
+        if others := self.rivals(newest):
+            at = {number: self.written(number) for number in (others[0], newest)}
+            path = shlex.quote(self.path)
+            raise OtherJob(
+                f"it is not known which {self.unit} is the newest: {newest} has the highest number, and {others[0]} was"
+                f" modified later ({at[others[0]]}; {newest}: {at[newest]}), as if several runs had used one job id",
+                path=self.path, hint=f"name the {self.unit}: {path}@{others[0]} or {path}@{newest}",
+            )  # fmt: skip
 
 
 def _by_task(detail: EpochDetail, states: Iterable[StateFacts]) -> list[StateStatistics]:

@@ -54,6 +54,8 @@ def newest_of(report: StoreReport, epoch: int | None, now: str) -> Newest | None
     then, at = unix_time(time), unix_time(now)
     if then is None or at is None:
         return Newest(found.epoch, None, None, None)
+    if found.undated is not None and found.triggered is None:
+        return Newest(found.epoch, time, source, None)
     return Newest(found.epoch, time, source, round(at - then, 3) if at >= then else None)
 
 

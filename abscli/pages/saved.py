@@ -54,6 +54,7 @@ class SavedEpoch(msgspec.Struct, frozen=True):
     unchecked: tuple[Code, ...]
     triggered: str | None = None
     modified: str | None = None
+    undated: str | None = None
     reason: str | None = None
     policy: str | None = None
     why_unchecked: dict[str, str] = {}
@@ -72,6 +73,7 @@ class SavedValidation(msgspec.Struct, frozen=True):
     unchecked: tuple[Code, ...]
     restorable: tuple[int, ...]
     unsatisfied: tuple[str, ...] = ()
+    candidates: tuple[int, ...] = ()
 
 
 class SavedEnd(msgspec.Struct, frozen=True):
@@ -145,7 +147,9 @@ def _read(document: Mapping[str, Any], kind: type[S], path: str) -> S:
 def validation_report(saved: SavedValidation, around: Around) -> Report:
     """The report of a validation."""
     epochs = tuple(_epoch_report(epoch) for epoch in saved.epochs)
-    report = StoreReport(epochs, tuple(map(_finding, saved.findings)), saved.unchecked, saved.restorable)
+    report = StoreReport(
+        epochs, tuple(map(_finding, saved.findings)), saved.unchecked, saved.restorable, candidates=saved.candidates
+    )
     state, headline = standing(
         report, epochs[0].epoch if len(epochs) == 1 else None, unit=around.advice.unit, quick=saved.quick
     )
@@ -334,8 +338,8 @@ def _epoch_report(saved: SavedEpoch) -> EpochReport:
     findings = tuple(map(_finding, saved.findings))
     return EpochReport(
         saved.epoch, saved.verdict, findings, saved.unchecked, saved.triggered, saved.reason, saved.policy,
-        modified=saved.modified,
-    )
+        modified=saved.modified, undated=saved.undated,
+    )  # fmt: skip
 
 
 def _finding(saved: SavedFinding) -> Finding:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from abscli.report.findings import SinkVerdict, StoreReport
+from abscli.report.findings import EpochReport, SinkVerdict, StoreReport
 
 
 def unsatisfied(
@@ -26,7 +27,7 @@ def unsatisfied(
         demands += [f"epoch {r.epoch} is {r.verdict}" for r in report.epochs if not r.whole]
     else:
         demands += [f"epoch {r.epoch} is damaged" for r in report.epochs if r.verdict == "damaged"]
-        if report.latest_restorable is None:
+        if not report.restorable:
             demands.append("no epoch can be restored")
     if epoch is not None and not demands:
         demands += [
@@ -45,19 +46,27 @@ def unsatisfied(
         ]
     if min_epochs is not None and len(report.restorable) < min_epochs:
         demands.append(f"--min-epochs {min_epochs}: {len(report.restorable)} can be restored")
-    if max_age is not None and (old := _age(report, now)) > max_age:
-        demands.append(f"--max-age {max_age:g} s: the newest that can be restored is {old:.0f} s old")
+    if max_age is not None:
+        demands += _too_old(report, max_age, now or datetime.now(UTC))
     return demands
 
 
-def _age(report: StoreReport, now: datetime | None) -> float:
-    """Seconds since the newest restorable epoch was triggered, or its file modified.
+def _too_old(report: StoreReport, max_age: float, now: datetime) -> Iterator[str]:
+    """The demand for a young restorable epoch, if it is not met. Each epoch that may be the newest must meet it."""
+    newest = report.candidates or (() if report.latest_restorable is None else (report.latest_restorable,))
+    found = [one for one in report.epochs if one.epoch in newest]
+    for one in found:
+        if one.triggered is None and one.undated is not None:
+            yield f"--max-age {max_age:g} s: the age of {one.epoch} is not known: {one.undated}"
+            return
+    old = max((_age(one, now) for one in found), default=float("inf"))
+    if old > max_age:
+        yield f"--max-age {max_age:g} s: the newest that can be restored is {old:.0f} s old"
 
-    Infinite if there is no such epoch, or if its time cannot be read.
-    """
-    newest = next((r for r in reversed(report.epochs) if r.epoch == report.latest_restorable), None)
+
+def _age(one: EpochReport, now: datetime) -> float:
+    """Seconds since an epoch was triggered, or its file modified; infinite if its time cannot be read."""
     try:
-        triggered = datetime.fromisoformat(newest.triggered or newest.modified or "") if newest else None
-        return ((now or datetime.now(UTC)) - triggered).total_seconds() if triggered else float("inf")
+        return (now - datetime.fromisoformat(one.time or "")).total_seconds()
     except (ValueError, TypeError):
         return float("inf")

@@ -66,6 +66,7 @@ class EpochReport(msgspec.Struct, frozen=True):
     triggered: RFC 3339, None if unknown.
     modified: modification time of the file that describes the epoch, where `triggered` is not recorded.
     reason: why it was aborted.
+    undated: why `modified` does not tell the age, such as after a copy; None if it does.
     repeats: what comes twice when it is restored, which is no finding: at-least-once means that; None if unknown.
     """
 
@@ -78,6 +79,12 @@ class EpochReport(msgspec.Struct, frozen=True):
     policy: str | None = None
     repeats: tuple[Repeat, ...] | None = None
     modified: str | None = None
+    undated: str | None = None
+
+    @property
+    def time(self) -> str | None:
+        """When it was taken, as far as that is known: triggered, else modified; RFC 3339."""
+        return self.triggered or (self.modified if self.undated is None else None)
 
     @property
     def whole(self) -> bool:
@@ -124,6 +131,8 @@ class StoreReport(msgspec.Struct, frozen=True):
     restorable: whole epochs, ascending, whose positions hold along the whole chain of parents, none when the
     store's own facts are lost.
     sinks: the sinks of the job, by id; empty for a system whose sinks are not checked.
+    candidates: epochs each of which may be the newest restorable one, if their numbers and times disagree, the latest
+    first; empty if the highest number is the newest.
     """
 
     epochs: tuple[EpochReport, ...]
@@ -131,11 +140,12 @@ class StoreReport(msgspec.Struct, frozen=True):
     unchecked: tuple[Code, ...]
     restorable: tuple[int, ...]
     sinks: tuple[SinkReport, ...] = ()
+    candidates: tuple[int, ...] = ()
 
     @property
     def latest_restorable(self) -> int | None:
-        """The newest of them."""
-        return self.restorable[-1] if self.restorable else None
+        """The newest of them; None if there is none, or if it is not known which is the newest."""
+        return self.restorable[-1] if self.restorable and not self.candidates else None
 
     @property
     def damaged(self) -> bool:

@@ -73,7 +73,7 @@ def epochs_named(numbers: Sequence[int], unit: str = "epoch") -> str:
 
 def _of_store(report: StoreReport, unit: str) -> Standing:
     newest = report.latest_restorable
-    way = f"No {unit} can be restored." if newest is None else f"Newest restorable: {unit} {newest}."
+    way = _way(report, unit)
     broken = [one.epoch for one in report.epochs if one.verdict is Status.DAMAGED]
     if any(finding.code not in HARMLESS for finding in report.findings):
         more = f" and {epochs_named(broken, unit)}" if broken else ""
@@ -82,6 +82,8 @@ def _of_store(report: StoreReport, unit: str) -> Standing:
         return Standing(State.DAMAGED, f"{epochs_named(broken, unit)}. {way}")
     if not report.epochs:
         return Standing(State.UNKNOWN, f"there is no {unit} yet.")
+    if report.candidates:
+        return Standing(State.WARNING, _begun(way))
     whole = [one for one in report.epochs if one.whole]
     if newest is None and whole and all(_has_harm(one) for one in whole):
         return Standing(State.NOT_RESTORABLE, f"no {unit} can be restored.")
@@ -95,6 +97,27 @@ def _of_store(report: StoreReport, unit: str) -> Standing:
     if later:
         return Standing(State.OK, f"{_begun(way)} Not restorable: {_listed(later, unit)}.")
     return Standing(State.OK, _begun(way))
+
+
+def _way(report: StoreReport, unit: str) -> str:
+    """Return the sentence about the newest epoch that can be restored."""
+    if report.candidates:
+        return undecided(report.candidates, unit)
+    if report.latest_restorable is None:
+        return f"No {unit} can be restored."
+    return f"Newest restorable: {unit} {report.latest_restorable}."
+
+
+def undecided(candidates: Sequence[int], unit: str) -> str:
+    """Return the sentence about epochs each of which may be the newest.
+
+    candidates: the one with the highest number last.
+    """
+    *others, highest = candidates
+    return (
+        f"It is not known which {unit} is the newest: {highest} has the highest number, and"
+        f" {' and '.join(map(str, others))} {'was' if len(others) == 1 else 'were'} modified later."
+    )
 
 
 def _of_epoch(report: StoreReport, number: int, unit: str) -> Standing:

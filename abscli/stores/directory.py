@@ -15,7 +15,7 @@ from abscli.stores.base import Orphans, System
 from abscli.stores.copying.claims import refuse_unfinished
 from abscli.stores.reasons import NoPlan, reasons
 from abscli.stores.registry import SYSTEMS
-from formats.errors import FormatError
+from formats.errors import FormatError, OtherJob
 from formats.reference import NOTHING
 from formats.storage import Storage, open_storage, walk
 from formats.view import CheckpointStore, Status
@@ -120,7 +120,10 @@ def _newest_last(job: Job) -> tuple[bool, str]:
 
 
 def _job(name: str, system: System, storage: Storage, view: CheckpointStore, report: StoreReport) -> Job:
-    answer = newest_restorable(system, view, report)
+    try:
+        answer = newest_restorable(system, view, report)
+    except OtherJob as error:  # the same as of one job: the user chooses
+        answer = NoPlan(error.message)
     newest = answer if isinstance(answer, Restorable) else None
     why = answer.message if isinstance(answer, NoPlan) else ""
     return Job(name, storage.root, system, view.job, len(view.epoch_numbers()), newest, why, *_sizes(storage), None,
@@ -135,7 +138,10 @@ def newest_verified(job: Job) -> Restorable | NoPlan:
 
 
 def newest_restorable(system: System, view: CheckpointStore, report: StoreReport) -> Restorable | NoPlan:
-    """The newest epoch of a report from which a job can be started where it lies. report: a quick check is enough."""
+    """The newest epoch of a report from which a job can be started where it lies. report: a quick check is enough.
+
+    Raises OtherJob if it is not known which epoch is the newest.
+    """
     skipped: list[tuple[int, str]] = []
     for one in reversed(report.epochs):
         if one.epoch not in report.restorable:
@@ -146,8 +152,10 @@ def newest_restorable(system: System, view: CheckpointStore, report: StoreReport
         if (obstacle := system.cannot_start(view, one.epoch)) is not None:
             skipped.append((one.epoch, obstacle))
             continue
+        if len(report.epochs) > 1:
+            view.check_newest(one.epoch)
         facts = next((row for row in view.epochs() if row.epoch == one.epoch), None)
-        written = one.triggered or one.modified or (facts.triggered if facts else None)
+        written = one.time or (facts.triggered if facts else None)
         size = facts.state_bytes if facts else None
         return Restorable(one.epoch, system.start_path(view, one.epoch), written, size)
     why = reasons("epoch", skipped) or "it has none"

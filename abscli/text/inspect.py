@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 
 from abscli.protocol.policy import Policy
-from abscli.report.standing import epochs_named
+from abscli.report.standing import epochs_named, undecided
 from abscli.text.columns import UNKNOWN, columns, marked, moment, not_shown, number, seconds, size, some, wrapped
 from abscli.text.inspect_epoch import ROWS, WIDE
 from abscli.text.inspect_page import StorePage
@@ -86,8 +86,9 @@ def newest_lines(page: StorePage, width: int, unit: str = "epoch") -> list[str]:
     damaged = [epoch.epoch for epoch in page.epochs if epoch.status is Status.DAMAGED]
     latest = page.latest_complete
     newest = f"No {unit} is complete." if latest is None else f"Newest complete: {unit} {latest}."
+    newest = undecided(page.candidates, unit) if page.candidates else newest
     lines = wrapped(f"DAMAGED: {epochs_named(damaged, unit)}. {newest}" if damaged else newest, width)
-    later = [epoch for epoch in page.epochs if epoch.epoch > (latest or 0)]
+    later = [epoch for epoch in page.epochs if epoch.epoch > (latest or max(page.candidates, default=0))]
     for epoch in later[:MISSING]:
         lines += wrapped(f"{unit} {epoch.epoch}: {_open(epoch)}", width, "    ", "  ")
     if len(later) > MISSING:

@@ -36,7 +36,8 @@ from formats.watermark import watermark_text
 class StorePage:
     """A store.
 
-    latest_complete: newest epoch whose files are all there by presence and size.
+    latest_complete: newest epoch whose files are all there by presence and size; None if it is not known which.
+    candidates: epochs each of which may be that one, the latest first, if their numbers and times disagree.
     raw: what the format itself says of the whole, None where that is nothing more.
     """
 
@@ -46,13 +47,18 @@ class StorePage:
     epochs: tuple[EpochFacts, ...]
     latest_complete: int | None
     raw: dict[str, Any] | None = None
+    candidates: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, store: CheckpointStore, epochs: Sequence[EpochFacts] | None = None) -> StorePage:
         """The page of an open store. epochs: all of them, ascending, where they have been read."""
         epochs = tuple(store.epochs() if epochs is None else epochs)
         latest = next((e.epoch for e in reversed(epochs) if e.status is Status.COMPLETE), None)
-        return cls(store.path, store.format, store.job, epochs, latest, store.overview())
+        rivals = () if latest is None else store.rivals(latest)
+        candidates = () if latest is None or not rivals else (*rivals, latest)
+        return cls(
+            store.path, store.format, store.job, epochs, None if candidates else latest, store.overview(), candidates
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +139,7 @@ def store_json(page: StorePage) -> dict[str, Any]:
         "job": page.job,
         "epochs": [_epoch(epoch) for epoch in page.epochs],
         "latest_complete": page.latest_complete,
+        "candidates": list(page.candidates),
         "raw": page.raw,
     }
 

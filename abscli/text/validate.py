@@ -147,6 +147,7 @@ def to_json(
         "unchecked": [str(code) for code in report.unchecked],
         "sinks": plain(report.sinks),
         "latest_restorable": report.latest_restorable,
+        "candidates": list(report.candidates),
         "restorable": list(report.restorable),
         "unsatisfied": list(unsatisfied),
     }

@@ -13,6 +13,7 @@ import msgspec
 
 from formats.errors import FormatError
 from formats.flink import channels
+from formats.flink.dating import undated
 from formats.flink.facts import states
 from formats.flink.files.resolve import FileLike, How, directory_of, file_size, fits
 from formats.flink.files.streams import Streams
@@ -99,6 +100,7 @@ class EpochEvidence(msgspec.Struct, frozen=True):
     problem: why its `_metadata` cannot be read.
     unchecked: code -> why.
     read: whether streams were read to the end.
+    undated: why `modified` does not tell the age; None if it does.
     """
 
     epoch: int
@@ -112,6 +114,7 @@ class EpochEvidence(msgspec.Struct, frozen=True):
     problems: tuple[StreamProblem, ...]
     unchecked: dict[str, str]
     read: bool = False
+    undated: str | None = None
 
     @property
     def path(self) -> str:
@@ -127,9 +130,8 @@ def gather(
     quick: presence and sizes alone. checks: what reads the streams; `formats.flink.checks` has all there are.
     """
     home = store.home(epoch)
-    newest = store.latest()
     if not store.has_metadata(epoch):
-        status = Status.IN_PROGRESS if newest is None or epoch > newest else Status.INCOMPLETE
+        status = Status.IN_PROGRESS if store.is_open(epoch) else Status.INCOMPLETE
         return EpochEvidence(epoch, home, status, None, None, None, {}, (), (), {})
     modified = store.modified(epoch)
     try:
@@ -183,6 +185,7 @@ def gather(
         problems=tuple(problems),
         unchecked=unchecked,
         read=bool(checks) and not quick,
+        undated=undated(store, epoch),
     )
 
 

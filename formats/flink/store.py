@@ -59,6 +59,7 @@ class FlinkStore(CheckpointStore):
     """
 
     format = "flink"
+    unit = "checkpoint"
     places = PLACES
 
     def __init__(
@@ -192,9 +193,19 @@ class FlinkStore(CheckpointStore):
 
     def modified(self, epoch: int) -> str | None:
         """When `_metadata` was written (or copied), RFC 3339 in UTC; None if that is not known."""
-        home = self.home(epoch)
-        seconds = written_at(self.storage, f"{home}/{FILE}" if home else FILE)
+        seconds = self.modified_at(epoch)
         return None if seconds is None else rfc3339(seconds)
+
+    def modified_at(self, epoch: int) -> float | None:
+        """When `_metadata` was written (or copied), in seconds since 1970; None if that is not known."""
+        home = self.home(epoch)
+        return written_at(self.storage, f"{home}/{FILE}" if home else FILE)
+
+    def rivals(self, newest: int) -> tuple[int, ...]:
+        """Return checkpoints of a lower number that were modified later: the job id was used by several runs."""
+        from formats.flink.dating import rivals
+
+        return () if self.only is not None else rivals(self, newest)
 
     # -- names --------------------------------------------------------------------------------------------
 
@@ -228,13 +239,22 @@ class FlinkStore(CheckpointStore):
     # -- the view -----------------------------------------------------------------------------------------
 
     def epochs(self) -> list[EpochFacts]:
-        numbers = self.epoch_numbers()
-        newest = self.latest()
-        return [self._facts(n, newest) for n in numbers]
+        return [self._facts(n) for n in self.epoch_numbers()]
 
-    def _facts(self, epoch: int, newest: int | None) -> EpochFacts:
+    def is_open(self, epoch: int) -> bool:
+        """Tell whether a checkpoint without `_metadata` may still be taken: nothing that was completed is newer."""
+        newest = self.latest()
+        if newest is None or epoch > newest:
+            return True
+        from formats.flink.dating import completed, last_change
+
+        # Another run of the same job id counts from 1 again.
+        change, times = last_change(self, epoch), completed(self)
+        return change is not None and bool(times) and change > max(times.values())
+
+    def _facts(self, epoch: int) -> EpochFacts:
         if not self.has_metadata(epoch):
-            open_ = newest is None or epoch > newest
+            open_ = self.is_open(epoch)
             message = f"no {FILE}: " + ("still being taken, failed or killed" if open_ else "failed or aborted")
             status = Status.IN_PROGRESS if open_ else Status.INCOMPLETE
             return EpochFacts(epoch, status, None, None, None, None, (), None, None, None, message)
@@ -282,7 +302,7 @@ class FlinkStore(CheckpointStore):
     def detail(self, epoch: int) -> EpochDetail:
         from formats.flink import details
 
-        row = self._facts(epoch, self.latest())
+        row = self._facts(epoch)
         if not self.has_metadata(epoch):
             return EpochDetail(row, (), ChannelTable())
         metadata = self.metadata(epoch)

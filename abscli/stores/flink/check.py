@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from abscli.stores.base import Checked, Progress, Visit, unvisited
-from abscli.stores.flink.verdict import check_store
+from abscli.stores.flink.verdict import check_store, no_rivals
 from formats.errors import FormatError
 from formats.flink.channels import has_channels
 from formats.flink.checks import stream_checks
@@ -32,7 +32,8 @@ def check(
     numbers = store.epoch_numbers() if number is None else [number]
     files = store.listing() if number is None else None
     counted = {} if quick else _counted(store if store.epoch is None else open_flink(store.storage, **asked), numbers)
-    verdict = check_store(_evidence(store, numbers, quick, progress, visit), files, counted)
+    evidence = _evidence(store, numbers, quick, progress, visit)
+    verdict = check_store(evidence, files, counted, store.rivals if number is None else no_rivals)
     why = {n: {str(code): reason for code, reason in reasons.items()} for n, reasons in verdict.why.items()}
     return Checked(verdict.report, store.job, store.only if number is None else number, why, verdict.notes)
 

@@ -72,8 +72,8 @@ def _changed(path: str) -> Iterator[float]:
 
 
 def orphans(stores: Sequence[FlinkStore]) -> list[Orphans | None]:
-    """Of each job, what no checkpoint of any of them refers to. What lies in a checkpoint that is newer than the newest
-    complete one is left out: it may be under way. None of a single snapshot, whose files are its own, and of all if a
+    """Of each job, what no checkpoint of any of them refers to. Files of a checkpoint that may still be taken are left
+    out. None of a single snapshot, whose files are its own, and of all if a
     `_metadata` cannot be read."""
     every = [references(store) for store in stores]
     if any(one.unread for one in every):
@@ -84,8 +84,8 @@ def orphans(stores: Sequence[FlinkStore]) -> list[Orphans | None]:
         if store.kind is not SiteKind.JOB:
             result.append(None)
             continue
-        newest = max(own.complete, default=-1)
-        open_homes = tuple(f"{home}/" for n, home in store.homes().items() if n > newest)
+        complete = set(own.complete)
+        open_homes = tuple(f"{home}/" for n, home in store.homes().items() if n not in complete and store.is_open(n))
         files = unreferenced(store.folder.walk(), needed)
         result.append(Orphans({path: size for path, size in files.items() if not path.startswith(open_homes)}))
     return result

@@ -46,7 +46,7 @@ def plan_flink(
     checks: what reads the streams to the end; without, presence and sizes alone.
     progress: told the bytes of every read.
 
-    Raises NotFound.
+    Raises NotFound; OtherJob if it is not known which checkpoint is the newest.
     """
     numbers = [epoch] if epoch is not None else sorted(store.epoch_numbers(), reverse=True)
     # one that is not there is another error than one that cannot be restored
@@ -59,6 +59,8 @@ def plan_flink(
         evidence = gather(store, number, checks=checks)
         reason = beyond_repair(evidence) or _out_of_reach(evidence)
         if reason is None:
+            if epoch is None:
+                store.check_newest(number)
             return _sealed(store, read, evidence, tuple(skipped))
         skipped.append((number, reason))
         searchable |= any(file.lost or file.closed for file in evidence.files)

@@ -7,7 +7,7 @@ copy that refers to it rightly.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -44,6 +44,11 @@ NO_TALLIES: Final[Mapping[int, Tally]] = MappingProxyType({})
 
 NAMED = 4
 """States that a finding about a file names."""
+
+
+def no_rivals(newest: int) -> tuple[int, ...]:
+    """Return none: a checkpoint that the user named is the one that is meant."""
+    return ()
 
 
 class FlinkReport(msgspec.Struct, frozen=True):
@@ -96,11 +101,13 @@ def check_store(
     epochs: Iterable[EpochEvidence],
     files: dict[str, int] | None = None,
     tallies: Mapping[int, Tally] = NO_TALLIES,
+    rivals: Callable[[int], tuple[int, ...]] = no_rivals,
 ) -> FlinkReport:
     """All checkpoints, taken one at a time, ascending.
 
     files: every file of the store, by path; None when not all epochs are given, so that nothing can be said of files
     that none refers to. tallies: of these checkpoints and of others of their job, by epoch.
+    rivals: `FlinkStore.rivals`, asked of the restorable checkpoint with the highest number.
     """
     reports: dict[int, EpochReport] = {}
     why: dict[int, dict[Code, str]] = {}
@@ -134,7 +141,10 @@ def check_store(
     else:
         unchecked = (Code.UNREFERENCED_FILE,)
     restorable = tuple(n for n, report in reports.items() if report.whole and n not in unknown)
-    return FlinkReport(StoreReport(tuple(reports.values()), tuple(findings), unchecked, restorable), why, notes)
+    rival = rivals(restorable[-1]) if restorable else ()
+    candidates = (*rival, restorable[-1]) if rival else ()
+    whole = StoreReport(tuple(reports.values()), tuple(findings), unchecked, restorable, candidates=candidates)
+    return FlinkReport(whole, why, notes)
 
 
 def beyond_repair(evidence: EpochEvidence) -> str | None:
@@ -183,7 +193,8 @@ def _report(
     reason: str | None = None,
 ) -> EpochReport:
     unchecked = tuple(code for code in Code if code in why)
-    return EpochReport(evidence.epoch, verdict, tuple(findings), unchecked, None, reason, modified=evidence.modified)
+    return EpochReport(evidence.epoch, verdict, tuple(findings), unchecked, None, reason, modified=evidence.modified,
+                       undated=evidence.undated)  # fmt: skip
 
 
 def _not_known(evidence: EpochEvidence) -> str | None:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
+
+import msgspec
 
 from abscli.report.findings import Code
 from abscli.stores.flink.verdict import FlinkReport, check_store
 from formats.flink.evidence import gather
+from formats.flink.metadata.file import encode, parse
+from formats.flink.metadata.handles import FileHandle, Metadata, SegmentHandle
 from formats.flink.store import FlinkStore
 from tests.support.flink.truth import DATA
 
@@ -50,3 +55,22 @@ def content(store: FlinkStore) -> dict[tuple[str, str | None], list[str]]:
         )
         for state in store.states(epoch)
     }  # fmt: skip
+
+
+def renamed(value: object, old: str, new: str) -> object:
+    """Return a part of a `_metadata` in which paths that begin with `old` begin with `new`."""
+    if isinstance(value, FileHandle | SegmentHandle) and old in value.path:
+        return msgspec.structs.replace(value, path=value.path.replace(old, new))
+    if isinstance(value, msgspec.Struct):
+        return type(value)(*(renamed(getattr(value, name), old, new) for name in value.__struct_fields__))
+    return tuple(renamed(item, old, new) for item in value) if isinstance(value, tuple) else value
+
+
+def rename_paths(folder: Path, old: str, new: str) -> None:
+    """Rewrite the absolute paths in the `_metadata` of a folder, and keep its modification time."""
+    file = folder / "_metadata"
+    times = (file.stat().st_atime, file.stat().st_mtime)
+    metadata = renamed(parse(file.read_bytes()), old, new)
+    assert isinstance(metadata, Metadata)
+    file.write_bytes(encode(metadata))
+    os.utime(file, times)

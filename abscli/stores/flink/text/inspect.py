@@ -66,7 +66,7 @@ def store_text(page: StorePage, *, width: int = 80, ascii: bool = False) -> str:
         for epoch in page.epochs
         for own in (summaries.get(epoch.epoch),)
     ]
-    header = ("CHK", "STATUS", "KIND", "STATE SIZE", "CHECKPOINTED", "WRITTEN (UTC)")
+    header = ("CHK", "STATUS", "KIND", "STATE SIZE", "CHECKPOINTED", "MODIFIED (UTC)")
     head, *body = columns(header, rows, "rllrrl", width, spare=SPARE)
     lines += ["", head]
     for epoch, line in zip(page.epochs, body, strict=True):
@@ -147,7 +147,7 @@ def _status(page: EpochPage, summary: Summary | None, width: int, ascii: bool) -
             _kind(summary) + ("" if summary.kind_known else " (a guess: its properties are lost or not there)"),
             f"metadata version {summary.metadata_version}, written by {summary.written_by}",
             f"checkpoint-id {summary.checkpoint_id}",
-            f"written here {moment(summary.modified)} UTC",
+            f"modified {moment(summary.modified)} UTC",
         ]
     lines += wrapped(", ".join(words), width, "  ", f"{marked(facts.status, ascii)}: ")
     if facts.reason:

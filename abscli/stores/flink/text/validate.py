@@ -20,8 +20,9 @@ def next_command(
     """Return the command to type about a finding, ready to be copied."""
     if code in HARMLESS:
         return look_at(code, epoch, report, store)
-    if report.latest_restorable is not None:
-        return f"abs plan-recovery {shlex.quote(store)}@{report.latest_restorable} --out plan.json"
+    if report.restorable:
+        newest = report.candidates[0] if report.candidates else report.latest_restorable
+        return f"abs plan-recovery {shlex.quote(store)}@{newest} --out plan.json"
     if code is Code.MISSING_FILE:
         return f"abs plan-recovery {shlex.quote(store)} --search DIR --out plan.json"
     return look_at(code, epoch, report, store)
