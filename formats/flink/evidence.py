@@ -15,7 +15,7 @@ from formats.errors import FormatError
 from formats.flink import channels
 from formats.flink.dating import undated
 from formats.flink.facts import states
-from formats.flink.files.resolve import FileLike, How, directory_of, file_size, fits
+from formats.flink.files.resolve import FileLike, How, directory_of, file_size, fits, plain, search_roots
 from formats.flink.files.streams import Streams
 from formats.flink.ids import Names, OperatorHash, SubtaskId
 from formats.flink.metadata.file import FILE
@@ -214,10 +214,9 @@ def _not_looked_at(files: list[FileEvidence], quick: bool) -> Iterator[tuple[str
     ):
         if omission == "were not read" and quick:
             continue
-        by_folder: dict[str, set[str]] = {}
-        for file in mine:
-            by_folder.setdefault(directory_of(file.written), set()).add(file.written)
-        for folder, names in sorted(by_folder.items()):
+        written = {file.written for file in mine}
+        for folder in search_roots(map(directory_of, written)):
+            names = [name for name in written if plain(name).startswith(f"{folder}/")]
             reason = f"{len(names)} files in {folder} {omission}: --search {folder}, or --path-map {folder}=NEW"
             for code in codes:
                 yield code, reason

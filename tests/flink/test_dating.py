@@ -12,22 +12,16 @@ import pytest
 from formats.flink.dating import later_below, why_undated
 from formats.flink.store import FlinkStore
 from formats.view import Status
-from tests.support.archives import unpacked
 from tests.support.commands import answer_of, run_command
-from tests.support.flink.cases import rename_paths
+from tests.support.flink.cases import job_id_twice
 from tests.support.flink.truth import DATA
 
-JOB = "0" * 32
 MINUTE = 60.0
 
 
 @pytest.fixture
 def job(tmp_path: Path) -> Path:
-    """Two runs of a RocksDB job in application mode, Flink 2.3.0: chk-6 of 11:35 of the first, chk-3 of 11:36."""
-    shutil.copytree(unpacked(DATA / "job-id-twice.tar.xz") / JOB, folder := tmp_path / JOB)
-    for number in (3, 6):
-        rename_paths(folder / f"chk-{number}", "/tmp/flinkx/data/zero2", str(tmp_path))
-    return folder
+    return job_id_twice(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def cannot_start(store: FlinkStore, epoch: int) -> str | None:
     elsewhere: dict[str, int] = {}
     for _, handle in store.files(epoch):
         place = at.place(handle)
-        if place is not None and place.how not in (How.WRITTEN, How.OUTSIDE):
+        if place is not None and place.how not in (How.WRITTEN, How.COPIED):
             folder = directory_of(handle.path)
             elsewhere[folder] = elsewhere.get(folder, 0) + 1
     if not elsewhere:

@@ -6,18 +6,23 @@ import os
 import stat
 from collections.abc import Callable, Sequence
 
-from formats.errors import Damaged, NotFound, UnsafePath
+from msgspec.structs import replace
+
+from formats.errors import Damaged, FormatError, NotFound, UnsafePath
 from formats.flink.files.resolve import (
     FileLike,
+    How,
     PathMap,
     Place,
     covers,
     directory_of,
     file_size,
     fits,
+    is_named,
     of_changes,
     plain,
     resolve,
+    server_of,
 )
 from formats.flink.metadata.handles import (
     EmptySegmentHandle,
@@ -27,10 +32,14 @@ from formats.flink.metadata.handles import (
     SegmentHandle,
     StreamHandle,
 )
-from formats.storage import LocalStorage, Storage
+from formats.storage import LocalStorage, Storage, open_storage
 
 COPY_ELSEWHERE = "if another checkpoint or savepoint has a copy: --search DIR"
 """A hint for a missing file of the checkpoint's own directories."""
+
+
+MOVED_ELSEWHERE = "neither here nor where Flink looks for it; if it was moved: --search DIR, or --path-map OLD=NEW"
+"""A hint for a missing file that `_metadata` names by an absolute path."""
 
 
 class Folder:
@@ -101,6 +110,16 @@ class Folder:
         return self._names.get(name, ())
 
 
+def _look_on_this_machine(path: str) -> tuple[bool, int | None]:
+    if not path.startswith("/") or "\0" in path:
+        return False, None
+    try:
+        there = os.stat(path)
+    except (OSError, ValueError):
+        return os.path.isdir(os.path.dirname(path)), None
+    return True, there.st_size if stat.S_ISREG(there.st_mode) else None
+
+
 class NotLookedAt(NotFound):
     """A file outside of the directories that the user named: whether it is there is not known."""
 
@@ -120,34 +139,50 @@ class FolderStreams:
         """Told the bytes of each read, for who waits."""
         self._places: dict[FileLike, Place | None] = {}
         self._outside: dict[FileLike, tuple[bool, int | None]] = {}
+        self._servers: dict[str, Folder] = {}
 
     def place(self, handle: FileLike) -> Place | None:
         """Where the handle's file lies; None if nowhere."""
         if handle not in self._places:
-            self._places[handle] = resolve(handle, self.home, self.folders, self.maps)
+            place = resolve(handle, self.home, self.folders, self.maps)
+            if place is not None and place.how is not How.WRITTEN and not isinstance(handle, RelativeHandle):
+                _, size = self._look_where_written(plain(handle.path))
+                if size is not None and fits(handle, size):
+                    place = replace(place, how=How.COPIED)
+            self._places[handle] = place
         return self._places[handle]
 
     def outside(self, handle: FileLike) -> tuple[bool, int | None]:
-        """Of a file that has no place: whether it was looked for where it would be, and its bytes if it is there.
+        """Look for a file outside of the directories that were named: was that possible, and its bytes if it exists.
 
-        A path of this machine that leads out of the directories that were named is looked at by its name alone, and
-        never opened; one that needs another machine, or a mount that is not here, is not looked at.
+        A path of this machine, or of the bucket in which the checkpoint is, is looked at by its name alone, and never
+        opened. A path of another machine, bucket or mount is not looked at.
         """
         if handle not in self._outside:
             self._outside[handle] = self._look(handle)
         return self._outside[handle]
 
     def _look(self, handle: FileLike) -> tuple[bool, int | None]:
-        if isinstance(handle, RelativeHandle) or covers(handle.path, self.folders, self.maps):
+        if isinstance(handle, RelativeHandle) or is_named(handle.path, self.folders, self.maps):
             return True, None
-        path = plain(handle.path)
-        if not path.startswith("/") or "\0" in path or not isinstance(self.folders[0].storage, LocalStorage):
+        looked, size = self._look_where_written(plain(handle.path))
+        return looked or covers(handle.path, self.folders), size
+
+    def _look_where_written(self, path: str) -> tuple[bool, int | None]:
+        """Look for a file where Flink looks for it. path: absolute, outside of the directories that were named."""
+        if isinstance(self.folders[0].storage, LocalStorage):
+            return _look_on_this_machine(path)
+        server = server_of(path)
+        if server is None or server not in {server_of(root) for folder in self.folders for root in folder.roots}:
             return False, None
+        folder, _, name = path.removeprefix(f"{server}/").rpartition("/")
         try:
-            there = os.stat(path)
-        except (OSError, ValueError):
-            return os.path.isdir(os.path.dirname(path)), None
-        return True, there.st_size if stat.S_ISREG(there.st_mode) else None
+            # The same bucket, so that the same credentials are used. One list per directory, however many files.
+            if server not in self._servers:
+                self._servers[server] = Folder(open_storage(server))
+            return True, self._servers[server].names(folder).get(name)
+        except FormatError:  # only a part of the bucket may be read
+            return False, None
 
     def fits(self, handle: FileLike, place: Place) -> bool:
         """Whether the file at a place has the size that the handle says. One of changes says by its first byte whether
@@ -211,8 +246,8 @@ class FolderStreams:
     def hint(self, handle: FileLike) -> str:
         """Return what the user can do about a missing file."""
         if ":" in handle.path or handle.path.startswith("/"):
-            return (
-                f"{handle.path} is in no directory that was named; if it was moved: --path-map OLD=NEW,"
-                f" or --search {directory_of(handle.path)}"
-            )
+            looked, size = (True, None) if self.place(handle) is not None else self.outside(handle)
+            if looked and size is None:
+                return MOVED_ELSEWHERE
+            return f"it is in no directory that was named: --search {directory_of(handle.path)}, or --path-map OLD=NEW"
         return COPY_ELSEWHERE

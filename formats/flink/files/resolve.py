@@ -13,7 +13,7 @@ elsewhere it was not looked at. In order:
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Final, Protocol
 
@@ -47,6 +47,8 @@ class How(StrEnum):
     MAPPED = "path map"
     MOVED = "moved"
     FOUND = "by name and size"
+    COPIED = "copied"
+    """A copy of a file that is also where Flink looks for it, outside of the directories that were named."""
     OUTSIDE = "by name alone"
     """Where Flink looks, outside of the directories that were named: there with its size, and never opened."""
 
@@ -102,6 +104,9 @@ def parse_path_map(text: str) -> PathMap:
 
 
 JOB_ID: Final = re.compile(r"[0-9a-f]{32}")
+
+LEAST: Final = 3
+"""Parts, separated by slashes, of a directory that is worth a search: `/data/checkpoints`, `s3://bucket`."""
 
 FRAMED: Final = 11
 """Bytes that a compressed file of changes has at least: the byte that says so, and the beginning of a snappy stream."""
@@ -162,18 +167,23 @@ def resolve(
     return _by_name(handle, folders)
 
 
-def covers(path: str, folders: Sequence[Listing], maps: Sequence[PathMap] = ()) -> bool:
-    """Whether these directories are where a file of this absolute path would be, so that it is lost if it is not there.
-
-    They are if the path lies in one of them as it is written, or mapped, or if they have the directory that it ends
-    with (`shared`, `chk-7`), as a job that was moved has; but not if they are another job's (a job that took over a
-    snapshot refers to files of the one before).
-    """
+def is_named(path: str, folders: Sequence[Listing], maps: Sequence[PathMap] = ()) -> bool:
+    """Tell whether a file of this absolute path would be in a directory that the user named, as written or mapped."""
     written = plain(path)
     mapped = [m.new + written[len(m.old) :] for m in maps if written.startswith(m.old + "/")]
-    if any(where.startswith(root + "/") for where in (written, *mapped) for folder in folders for root in folder.roots):
-        return True
-    parts = written.split("/")[:-1]
+    return any(
+        where.startswith(root + "/") for where in (written, *mapped) for folder in folders for root in folder.roots
+    )
+
+
+def covers(path: str, folders: Sequence[Listing]) -> bool:
+    """Tell whether a file of this absolute path would be in these directories if its job was moved there.
+
+    They must have the directory that the path ends with (`shared`, `chk-7`), and must not be another job's: a job that
+    took over a snapshot refers to files of the job before. A file that is where the path says was not moved: look there
+    first.
+    """
+    parts = plain(path).split("/")[:-1]
     jobs = [i for i, part in enumerate(parts) if JOB_ID.fullmatch(part)]
     below = next(iter(parts[jobs[-1] + 1 :] if jobs else parts[-1:]), "")
     for folder in folders:
@@ -190,6 +200,30 @@ def directory_of(path: str) -> str:
     parts = plain(path).split("/")[:-1]
     jobs = [i for i, part in enumerate(parts) if JOB_ID.fullmatch(part)]
     return "/".join(parts[: jobs[-1] + 2] if jobs else parts) or "/"
+
+
+def server_of(path: str) -> str | None:
+    """Return scheme and authority of a URI, such as `s3://bucket`; None for a path of a local file system."""
+    match = re.match(r"[a-z][a-z0-9+.-]+://[^/]+", plain(path))
+    return match[0] if match else None
+
+
+def search_roots(directories: Iterable[str]) -> tuple[str, ...]:
+    """Return the fewest directories to name with `--search` so that each of these is searched.
+
+    That is one that contains all of them, such as the bucket if its paths have random parts (entropy injection). It is
+    each of them if that would be the root of a local file system, or a directory directly below it.
+    """
+    every = sorted({plain(directory) for directory in directories})
+    servers = {server_of(directory) for directory in every}
+    if len(every) < 2 or len(servers) > 1:
+        return tuple(every)
+    common: list[str] = []
+    for level in zip(*(directory.split("/") for directory in every), strict=False):
+        if len({*level}) > 1:
+            break
+        common.append(level[0])
+    return ("/".join(common),) if len(common) >= LEAST else tuple(every)
 
 
 def _at(folder: int, path: str, folders: Sequence[Listing], how: How) -> Place | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -14,6 +15,7 @@ from formats.flink.evidence import gather
 from formats.flink.metadata.file import encode, parse
 from formats.flink.metadata.handles import FileHandle, Metadata, SegmentHandle
 from formats.flink.store import FlinkStore
+from tests.support.archives import unpacked
 from tests.support.flink.truth import DATA
 
 HASHMAP = next((DATA / "hashmap-checkpoint").iterdir())
@@ -74,3 +76,16 @@ def rename_paths(folder: Path, old: str, new: str) -> None:
     assert isinstance(metadata, Metadata)
     file.write_bytes(encode(metadata))
     os.utime(file, times)
+
+
+def job_id_twice(folder: Path, *, written: str | None = None) -> Path:
+    """Place a job directory of two runs of a RocksDB job in application mode, Flink 2.3.0.
+
+    chk-6 of 11:35 is of the first run, chk-3 of 11:36 of the second; each refers to 12 files in `shared`.
+
+    written: where Flink looks for the files, if that is not `folder`.
+    """
+    shutil.copytree(unpacked(DATA / "job-id-twice.tar.xz") / ("0" * 32), job := folder / ("0" * 32))
+    for number in (3, 6):
+        rename_paths(job / f"chk-{number}", "file:/tmp/flinkx/data/zero2", written or f"file:{folder}")
+    return job
