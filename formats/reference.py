@@ -4,6 +4,8 @@ beside it."""
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
@@ -78,6 +80,13 @@ class ReadOptions:
     def given(self) -> dict[str, tuple[str, ...]]:
         """Those that were given, by name."""
         return {option.name: value for option in fields(self) if (value := getattr(self, option.name))}
+
+    def words(self, names: Sequence[str]) -> str:
+        """Return those options as a command line has them, each after a space. names: of the options, in order."""
+        given = self.given()
+        return "".join(
+            f" --{name.replace('_', '-')} {shlex.quote(value)}" for name in names for value in given.get(name, ())
+        )
 
 
 NOTHING = ReadOptions()

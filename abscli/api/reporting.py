@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -267,12 +266,11 @@ def _read_as(command: str, options: ReadOptions) -> str:
     """Return a command with the options by which the user has read the store, valid in every folder."""
     from abscli.stores.recovery import lasting
 
-    name, given = command.split(" ", 2)[1:2], lasting(options).given()
+    name, given = command.split(" ", 2)[1:2], lasting(options)
     names = _READING.get(name[0], ()) if name and command.startswith("abs ") else ()
-    if given.get("search"):
+    if given.search:
         command = command.replace(" --search DIR ", " ", 1)
-    added = [f" --{one.replace('_', '-')} {shlex.quote(value)}" for one in names for value in given.get(one, ())]
-    return command + "".join(added)
+    return command + given.words(names)
 
 
 def _reading_as(advice: NextCommand, options: ReadOptions) -> NextCommand:

@@ -6,19 +6,8 @@ It relies on `_metadata` alone, which names every other file with its size; Flin
 from __future__ import annotations
 
 import shlex
-from typing import Annotated
-
-import msgspec
-from msgspec import Meta
 
 from formats.plan import Body, Count, Skipped
-
-
-class NotRead(msgspec.Struct, frozen=True):
-    """A directory that nobody named, with files of the snapshot that were therefore not read."""
-
-    directory: str
-    files: Annotated[int, Meta(ge=1, le=2**63 - 1)]
 
 
 class FlinkPlan(Body, frozen=True, kw_only=True):
@@ -30,7 +19,6 @@ class FlinkPlan(Body, frozen=True, kw_only=True):
     in_place: Flink can restore it where it is.
     repairs: what a copy sets right, in words.
     files, bytes: to be copied.
-    not_read: what lies outside of the directories that were named.
     claim: a job goes on from it only if Flink claims it: its state is of the changelog backend.
     command: the line that starts a job from it as it lies; null if it needs a copy first.
 
@@ -45,7 +33,6 @@ class FlinkPlan(Body, frozen=True, kw_only=True):
     repairs: tuple[str, ...]
     files: Count
     bytes: Count
-    not_read: tuple[NotRead, ...]
     claim: bool
     command: str | None
 

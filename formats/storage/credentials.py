@@ -10,6 +10,7 @@ from __future__ import annotations
 import configparser
 import os
 import re
+import shlex
 from collections.abc import Mapping
 
 from formats.errors import FormatError
@@ -55,6 +56,12 @@ def use_options(options: Mapping[str, str | None]) -> None:
             _configured.pop(name, None)
         else:
             _configured[name] = value
+
+
+def storage_words(path: str) -> str:
+    """Return the options of a command line for a URI, as `use_options` was told, each after a space."""
+    given = {"--endpoint": _configured.get(ENDPOINT), "--region": _configured.get(REGION)} if "://" in path else {}
+    return "".join(f" {option} {shlex.quote(value)}" for option, value in given.items() if value)
 
 
 def hadoop_configuration(environment: Mapping[str, str]) -> dict[str, str]:

@@ -22,7 +22,6 @@ from abscli.stores.flink.plan import plan_flink
 from abscli.stores.flink.restore import restore as restore_flink
 from abscli.stores.flink.verdict import check_epoch
 from abscli.stores.reasons import NoPlan
-from formats.errors import NoRecovery
 from formats.flink.checks import stream_checks
 from formats.flink.evidence import gather
 from formats.flink.facts import file_handles
@@ -322,19 +321,20 @@ def test_files_of_this_machine_are_looked_at_by_their_names_and_never_opened(dat
     assert {file.how for file in evidence.files if file.closed} == {How.OUTSIDE}
     assert Code.MISSING_FILE not in why, "they are there, with their sizes"
     assert f"--search {elsewhere}" in why[Code.UNREADABLE]
-    plan = plan_flink(store, checks=stream_checks())
-    assert (plan.body.in_place, [place.directory for place in plan.body.not_read]) == (True, [str(elsewhere)])
-    with pytest.raises(NoRecovery, match="outside of the directories"):
-        restore_flink(plan, store, str(tmp_path / "copy"))
-    owner = next(o for o in store.metadata(plan.body.epoch).operators if any(s.managed_keyed for s in o.subtasks))
+    answer = plan_flink(store, checks=stream_checks())
+    assert isinstance(answer, NoPlan)
+    assert f"--search {elsewhere} --out plan.json; to start without a copy: flink run" in (answer.hint or "")
+    searched = FlinkStore(str(folder), search=[str(elsewhere)])
+    restore_flink(plan_flink(searched, checks=stream_checks()), searched, str(tmp_path / "copy"))
+    owner = next(o for o in store.metadata(evidence.epoch).operators if any(s.managed_keyed for s in o.subtasks))
     with pytest.raises(NotLookedAt) as caught:
-        list(store.state(plan.body.epoch, owner.id, "sum"))
+        list(store.state(evidence.epoch, owner.id, "sum"))
     assert "--search" in (caught.value.hint or "")
 
     lost = next(elsewhere.iterdir())
     lost.unlink()
     again = FlinkStore(str(folder))
-    report, _, _ = check_epoch(gather(again, plan.body.epoch))
+    report, _, _ = check_epoch(gather(again, evidence.epoch))
     assert {finding.code for finding in report.findings} == {Code.MISSING_FILE}, "its directory is here, and it is not"
 
 

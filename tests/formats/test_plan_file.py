@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from formats.errors import FormatError, OtherFormat, UnsafePath, UnsupportedVersion
-from formats.flink.plan import FlinkPlan, NotRead, run_line
+from formats.flink.plan import FlinkPlan, run_line
 from formats.native.plan import Cost, DedupRow, NativePlan, PlanKind, ReplayLog, RestartRow, Rewind
 from formats.plan import BadPlan, Body, PinnedFile, Plan, Skipped, encode
 from formats.plan import decode as decode_any
@@ -62,7 +62,6 @@ FLINK = Plan(
         repairs=(),
         files=3,
         bytes=1 << 40,
-        not_read=(NotRead("/data/other", 2),),
         claim=True,
         command=run_line("/data/job/chk-7", claim=True),
     ),

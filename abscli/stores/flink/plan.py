@@ -6,25 +6,26 @@ Read facts, then decide purely (`stores.flink.verdict`); `stores.flink.restore` 
 from __future__ import annotations
 
 import shlex
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 
 from abscli.stores.flink.verdict import beyond_repair
 from abscli.stores.pinned import pin
-from abscli.stores.reasons import NoPlan, reasons
+from abscli.stores.reasons import NAMED, NoPlan, reasons
 from formats.errors import NoRecovery
 from formats.flink.evidence import EpochEvidence, StreamCheck, gather
 from formats.flink.facts import file_handles, kind
 from formats.flink.files.layout import SiteKind, trimmed
-from formats.flink.files.resolve import FileLike, How, Place, directory_of
+from formats.flink.files.resolve import FileLike, How, Place, directory_of, search_roots
 from formats.flink.metadata.file import FILE
 from formats.flink.metadata.handles import FileHandle, Metadata, RelativeHandle, changelogs, streams
-from formats.flink.plan import FlinkPlan, NotRead, run_line
+from formats.flink.plan import FlinkPlan, run_line
 from formats.flink.rewrite import copies
 from formats.flink.store import FlinkStore
 from formats.plan import Plan, Skipped
 from formats.reference import NOTHING, ReadOptions
 from formats.storage import absolute, open_storage
+from formats.storage.credentials import storage_words
 from formats.timestamps import now
 
 SYSTEM = "flink"
@@ -57,11 +58,11 @@ def plan_flink(
     for number in numbers:
         store.streams(number).on_read = progress
         evidence = gather(store, number, checks=checks)
-        reason = beyond_repair(evidence) or _out_of_reach(evidence)
+        reason = beyond_repair(evidence)
         if reason is None:
             if epoch is None:
                 store.check_newest(number)
-            return _sealed(store, read, evidence, tuple(skipped))
+            return _out_of_reach(store, read, evidence) or _sealed(store, read, evidence, tuple(skipped))
         skipped.append((number, reason))
         searchable |= any(file.lost or file.closed for file in evidence.files)
     return NoPlan(
@@ -73,19 +74,36 @@ def plan_flink(
     )
 
 
-def closed_folders(evidence: EpochEvidence) -> dict[str, int]:
-    """Directories outside of those that were named -> how many files of the checkpoint lie there, unread."""
-    files = {file.written for file in evidence.files if file.closed}
-    return dict(sorted(Counter(directory_of(written) for written in files).items()))
+def _out_of_reach(store: FlinkStore, read: ReadOptions, evidence: EpochEvidence) -> NoPlan | None:
+    """Return why an intact checkpoint cannot be copied: files outside of the directories that were named are not read.
 
-
-def _out_of_reach(evidence: EpochEvidence) -> str | None:
-    """Why a snapshot that only a copy could restore cannot be copied: some of its files may not be read."""
-    closed = closed_folders(evidence)
-    if not closed or not any(_repairs(evidence)):
+    No older checkpoint is planned in its place, since one more option is enough.
+    """
+    closed = {file.written for file in evidence.files if file.closed}
+    if not closed or evidence.metadata is None:
         return None
-    folder, number = next(iter(closed.items()))
-    return f"it needs a copy, and {number} of its files lie in {folder}, which was not named: --search {folder}"
+    roots = search_roots(map(directory_of, closed))
+    directory = directory_of_epoch(store, evidence.home)
+    start = ""
+    if not any(_repairs(evidence)):
+        start = f"; to start without a copy: {run_line(directory, claim=must_claim(evidence.metadata))}"
+    command = plan_command(store.path, evidence.epoch if store.only is None else None, read, roots)
+    where = ", ".join(roots[:NAMED]) + (" ..." if len(roots) > NAMED else "")
+    return NoPlan(
+        f"checkpoint {evidence.epoch} is intact, but restore cannot copy it: {len(closed)} of its files are in {where},"
+        " outside of the directories that were named",
+        path=store.path, hint=f"{command}{start}",
+    )  # fmt: skip
+
+
+def plan_command(store: str, epoch: int | None, read: ReadOptions, search: Sequence[str] = ()) -> str:
+    """Return the command that plans a copy, with the options by which the store was read.
+
+    search: further directories to name.
+    """
+    named = replace(read, search=(*read.search, *search)).words(("search", "path_map"))
+    at = "" if epoch is None else f"@{epoch}"
+    return f"abs plan-recovery {shlex.quote(store)}{at}{named}{storage_words(store)} --out plan.json"
 
 
 def _sealed(
@@ -93,9 +111,7 @@ def _sealed(
 ) -> Plan[FlinkPlan]:
     metadata = evidence.metadata
     assert metadata is not None  # beyond_repair says so of those without
-    closed = closed_folders(evidence)
-    # what lies outside of the named directories cannot be copied; without repairs it need not be, `not_read` names it
-    runs = to_copy(store, evidence.epoch, whole=not closed)
+    runs = to_copy(store, evidence.epoch)
     repairs = tuple(_repairs(evidence))
     directory = directory_of_epoch(store, evidence.home)
     claim = must_claim(metadata)
@@ -108,7 +124,6 @@ def _sealed(
         repairs=tuple(map(_utf8, repairs)),
         files=len(runs),
         bytes=sum(runs.values()),
-        not_read=tuple(NotRead(_utf8(folder), number) for folder, number in closed.items()),
         claim=claim,
         command=None if repairs else run_line(directory, claim=claim),
     )
@@ -174,16 +189,15 @@ def of_changelog(metadata: Metadata, kind: type[FileHandle | RelativeHandle]) ->
     }
 
 
-def to_copy(store: FlinkStore, epoch: int, *, whole: bool = True) -> dict[str, int]:
-    """Names in a copy -> bytes. whole: as of `places`."""
-    return {copy.target: copy.length for copy in copies(places(store, epoch, whole=whole)).values()}
+def to_copy(store: FlinkStore, epoch: int) -> dict[str, int]:
+    """Names in a copy -> bytes. Raises NoRecovery, see `places`."""
+    return {copy.target: copy.length for copy in copies(places(store, epoch)).values()}
 
 
 def places(
-    store: FlinkStore, epoch: int, *, whole: bool = True, metadata: Metadata | None = None,
-    own: Collection[RelativeHandle] = (),
+    store: FlinkStore, epoch: int, *, metadata: Metadata | None = None, own: Collection[RelativeHandle] = (),
 ) -> dict[FileLike, Place]:  # fmt: skip
-    """Where every file of a checkpoint lies. whole: NoRecovery if one lies nowhere that was named; else without it.
+    """Where every file of a checkpoint lies. Raises NoRecovery if one is in no directory that was named.
 
     metadata: what has become of the checkpoint's; own: files of a copy that are not the checkpoint's.
     """
@@ -193,10 +207,9 @@ def places(
         if handle in own:
             continue
         place = at.place(handle)
-        if place is not None:
-            places[handle] = place
-        elif whole:
+        if place is None:
             looked, size = at.outside(handle)
             problem = "is not there" if looked and size is None else "lies outside of the directories that were named"
             raise NoRecovery(f"{at.name(handle)} {problem}", path=store.path, hint=at.hint(handle))
+        places[handle] = place
     return places

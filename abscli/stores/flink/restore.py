@@ -55,7 +55,7 @@ def check_plan(plan: Plan[FlinkPlan], store: FlinkStore) -> None:
     assert plan.store is not None
     check_files(plan, open_storage(plan.store))
     _check_epoch(plan, store)
-    runs = to_copy(store, plan.body.epoch, whole=not plan.body.not_read)
+    runs = to_copy(store, plan.body.epoch)
     files, size = len(runs), sum(runs.values())
     if (files, size) != (plan.body.files, plan.body.bytes):
         raise stale(

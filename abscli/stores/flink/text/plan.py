@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Any
 
 import msgspec
 
+from abscli.stores.flink.plan import plan_command
 from abscli.stores.flink.restore import CLAIMED, FlinkRestored
 from abscli.stores.recovery import restore_command
 from abscli.text.columns import clean, number, size, wrapped
@@ -25,15 +25,10 @@ def plan_text(plan: Plan[FlinkPlan], *, width: int = 80, plan_file: str | None =
         [line for text in body.repairs for line in wrapped(text, width, "    ", "  - ")],
         [
             line
-            for place in body.not_read
-            for line in wrapped(f"{number(place.files)} files in {place.directory}", width, "    ", "  - ")
-        ],
-        [
-            line
             for skipped in body.skipped[:ROWS]
             for line in wrapped(f"{skipped.epoch}: {skipped.reason}", width, "    ", "  ")
         ],
-        [] if body.not_read else wrapped(f"{number(body.files)} files, {size(body.bytes)}", width, "  ", "A copy: "),
+        wrapped(f"{number(body.files)} files, {size(body.bytes)}", width, "  ", "A copy: "),
     ]
     if sections[1]:
         sections[1].insert(0, "Flink cannot restore it where it lies; a copy sets right")
@@ -42,9 +37,7 @@ def plan_text(plan: Plan[FlinkPlan], *, width: int = 80, plan_file: str | None =
         if body.claim:
             sections[1] += wrapped(CLAIMED, width, "    ", "  - ")
     if sections[2]:
-        sections[2].insert(0, "Not looked at: it lies outside of the directories that were named")
-    if sections[3]:
-        sections[3].insert(0, "Newer checkpoints that are not used")
+        sections[2].insert(0, "Newer checkpoints that are not used")
     sections.append([f"Next: {clean(command)}" for command in next_commands(plan, plan_file)])
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
 
@@ -52,10 +45,9 @@ def plan_text(plan: Plan[FlinkPlan], *, width: int = 80, plan_file: str | None =
 def next_commands(plan: Plan[FlinkPlan], plan_file: str | None) -> list[str]:
     """The line that starts the job, if it can start from where the snapshot lies; what makes a copy."""
     start = [plan.body.command] if plan.body.command else []
-    if plan_file is not None and not plan.body.not_read:
+    if plan_file is not None:
         return [*start, f"{restore_command(plan, plan_file)} --to NEWDIR"]
-    named = "".join(f" --search {shlex.quote(place.directory)}" for place in plan.body.not_read)
-    return [*start, f"abs plan-recovery {shlex.quote(plan.store or 'STORE')}{named} --out plan.json"]
+    return [*start, plan_command(plan.store or "STORE", plan.body.epoch, plan.read)]
 
 
 def restored_text(done: FlinkRestored, width: int = 80) -> str:
