@@ -70,6 +70,14 @@ class Checkpoint:
         for path in [name for name in self._listed if name == folder or name.startswith(f"{folder}/")]:
             del self._listed[path]
             self._state.pop(path, None)
+            self._batches.pop(path, None)
+
+    def forget_all(self) -> None:
+        """Drop everything that has been read: a running query has changed the checkpoint meanwhile."""
+        for cache in (self._listed, self._state, self._batches, self._offsets, self._commits, self._schemas):
+            cache.clear()
+        self._operators = None
+        self.family_ids.clear()
 
     def has(self, path: str) -> bool:
         """Whether there is such a file, hidden or not."""

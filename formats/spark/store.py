@@ -16,6 +16,7 @@ from formats.spark.logs import log as logs
 from formats.spark.logs import places
 from formats.spark.logs.offsets import Offsets
 from formats.spark.logs.operators import OperatorInfo, StoreInfo
+from formats.spark.purging import has_lost_offsets
 from formats.spark.replay import Chain, PartitionFiles, load, partition_files
 from formats.spark.state.codings import Family, expected_partitions, families, family_numbers
 from formats.spark.state.snapshots import counted_keys, sst_files
@@ -102,13 +103,16 @@ class SparkStore(CheckpointStore):
             triggered = timestamp(offsets.timestamp)
         except UNREADABLE as error:
             offsets = None
-            status, reason = Status.DAMAGED, f"{layout.offsets(epoch)} {error.message}"
+            if ck.size(layout.offsets(epoch)) is not None:
+                status, reason = Status.DAMAGED, f"{layout.offsets(epoch)} {error.message}"
         expected, lacking = present.of(epoch, offsets)
         purged = False
         if lacking and status is Status.COMPLETE:
-            purged = present.purged(epoch)
-            if purged:
+            oldest, newest = min(ck.batches(layout.OFFSETS), default=0), self.latest() or 0
+            if purged := present.purged(epoch):
                 reason = "its state has been purged"
+            elif purged := present.being_purged(epoch, offsets, oldest, newest):
+                reason = f"its state is being purged: {len(lacking)} of {expected} partitions no longer have it"
             else:
                 first = lacking[0]
                 status, reason = Status.DAMAGED, f"state of {len(lacking)} partitions is not all there: {first[1]}"
@@ -129,6 +133,8 @@ class SparkStore(CheckpointStore):
     def _status(self, epoch: int, numbers: list[int]) -> tuple[Status, str | None]:
         ck = self.checkpoint
         offsets, commit = (ck.size(path(epoch)) for path in (layout.offsets, layout.commits))
+        if offsets is None and has_lost_offsets(epoch, min(ck.batches(layout.OFFSETS), default=0)):
+            return Status.COMPLETE, "its logs are being purged"
         if offsets is None:
             return Status.DAMAGED, f"{layout.offsets(epoch)} is not there"
         if commit is None:

@@ -16,6 +16,7 @@ from formats.spark.evidence.gathering import BatchEvidence, CheckpointEvidence
 from formats.spark.ids import StateTask, StorePartition, source_task
 from formats.spark.logs import places
 from formats.spark.logs.repartitions import Repartition, repartitions
+from formats.spark.purging import has_lost_offsets, may_lose_state
 from formats.spark.store import timestamp
 from formats.view import Status
 
@@ -65,7 +66,8 @@ def judge(evidence: CheckpointEvidence) -> SparkVerdict:
     A damaged snapshot that Spark notices and can do without (4.1 on) is told, and takes nothing away.
     """
     last = max((batch.batch for batch in evidence.batches), default=-1) + 1
-    versions = {one.id: _versions(one, last) for one in evidence.partitions}
+    first = evidence.oldest_begun + 1
+    versions = {one.id: _versions(one, last, first) for one in evidence.partitions}
     by_task: dict[StateTask, list[PartitionEvidence]] = {}
     for one in evidence.partitions:
         by_task.setdefault(one.id.task, []).append(one)
@@ -78,6 +80,10 @@ def judge(evidence: CheckpointEvidence) -> SparkVerdict:
         if batch.batch in passed:
             why[batch.batch] = {str(code): reason for code, reason in _NOT_SPARKS.items()}
             reports.append(_given_up(batch, passed[batch.batch]))
+            continue
+        if not batch.begun and has_lost_offsets(batch.batch, evidence.oldest_begun):
+            why[batch.batch] = {str(code): reason for code, reason in _NOT_SPARKS.items()}
+            reports.append(_without_offsets(batch))
             continue
         state = _State()
         before = evidence.before(batch.batch)
@@ -103,7 +109,7 @@ def judge(evidence: CheckpointEvidence) -> SparkVerdict:
                 findings=tuple(dict.fromkeys(findings)),
                 unchecked=tuple(code for code in Code if code in unchecked),
                 triggered=timestamp(batch.offsets.timestamp) if batch.offsets else None,
-                reason="its state has been purged" if state.purged else None,
+                reason=state.purged,
             )
         )
     findings = [_finding(problem, None) for problem in evidence.problems]
@@ -123,6 +129,12 @@ def _given_up(batch: BatchEvidence, by: Repartition) -> EpochReport:
         reason=f"it was in flight when batch {by.batch} repartitioned the state of batch {by.of}, and was dropped: "
         f"its commit is ignored, and its input is read again",
     )
+
+
+def _without_offsets(batch: BatchEvidence) -> EpochReport:
+    """Report a batch whose offsets Spark has purged, and not yet its commit."""
+    reason = f"its logs are being purged: {layout.offsets(batch.batch)} and all older offsets are missing"
+    return EpochReport(batch.batch, Status.COMPLETE, (), tuple(_NOT_SPARKS), reason=reason)
 
 
 def _exact(batch: BatchEvidence, evidence: CheckpointEvidence, findings: list[Finding], state: _State) -> bool:
@@ -150,10 +162,11 @@ def _follows(before: BatchEvidence | None, batch: BatchEvidence) -> bool:
 class _State:
     """What was found of a batch's state.
 
+    purged: why it is no longer all there, if Spark removes it; None if it is kept.
     spared: findings that take nothing away from it.
     """
 
-    purged: bool = False
+    purged: str | None = None
     vouched: bool = True
     shapes: bool = True
     places: bool = True
@@ -212,14 +225,21 @@ def _state(
     version = batch.batch + 1
     tasks = evidence.tasks(batch)
     own = [one for task in tasks for one in by_task.get(task, ())]
-    state.purged = bool(own) and all(_purged(one, versions[one.id], version) for one in own)
-    if state.purged:
+    if own and all(_purged(one, versions[one.id][version], version) for one in own):
+        state.purged = "its state has been purged"
         return
+    purged = [one for one in own if _being_purged(one, versions[one.id], batch.batch, evidence)]
+    if purged:
+        first = f"{purged[0].folder}/{_name(purged[0], version)}"
+        state.purged = f"its state is being purged: {len(purged)} of {len(own)} partitions no longer have it ({first})"
+    gone = {one.id for one in purged}
     for task in tasks:
         if task not in by_task:
             message = "the partition's folder is not there"
             yield Finding(Code.MISSING_FILE, task.id, None, layout.task_dir(task), message)
         for part in by_task.get(task, ()):
+            if part.id in gone:
+                continue
             standing = versions[part.id][version]
             state.vouched &= standing.vouched
             state.shapes &= part.shapes
@@ -237,8 +257,11 @@ _EXACT = _Version((), (), True, True)
 _UNVOUCHED = _Version((), (), True, False)
 
 
-def _versions(part: PartitionEvidence, last: int) -> list[_Version]:
-    """Each version of a partition up to the newest batch's, from the files that lead to it, as Spark takes them."""
+def _versions(part: PartitionEvidence, last: int, first: int) -> list[_Version]:
+    """Each version of a partition up to the newest batch's, from the files that lead to it, as Spark takes them.
+
+    first: the version of the oldest batch in the logs; older files were purged, and are not named.
+    """
     out = [_EXACT]
     logs, snapshots = part.versions()
     for version in range(1, last + 1):
@@ -262,8 +285,9 @@ def _versions(part: PartitionEvidence, last: int) -> list[_Version]:
             out.append(_Version(tuple(at_whole.problems), (), before.there, False))
         else:
             missing = Problem("missing-file", f"{part.folder}/{_name(part, version)}", _lost(version), True)
-            # Of a gap the first file that is lost is named with every version after it, not each version its own.
-            blame = before.blame if before.blame and not before.there else (missing,)
+            # Changelogs and deltas build on each other: of a gap the first lost file is named with every version.
+            in_gap = logs and version > first and before.blame and not before.there
+            blame = before.blame if in_gap else (missing,)
             out.append(_Version(blame, (), False, False))
         # So that the quick test above, by identity, holds for the next version.
         if out[-1] == _EXACT:
@@ -291,9 +315,22 @@ def _lost(version: int) -> str:
     return f"is not there; without it version {version} and what builds on it are lost"
 
 
-def _purged(part: PartitionEvidence, versions: list[_Version], version: int) -> bool:
-    """Whether a version is older than all that is kept of its partition: deleted on purpose."""
-    return not versions[version].there and part.files.purged(version)
+def _purged(part: PartitionEvidence, standing: _Version, version: int) -> bool:
+    """Tell if a version is older than all that is kept of its partition: deleted on purpose."""
+    return not standing.there and part.files.purged(version)
+
+
+def _being_purged(
+    part: PartitionEvidence, versions: list[_Version], batch: int, evidence: CheckpointEvidence
+) -> bool:
+    """Tell if Spark may be removing a batch's state, and has removed files of this partition already."""
+    if not may_lose_state(batch, evidence.oldest_begun, evidence.newest_commit):
+        return False
+    if _purged(part, versions[batch + 1], batch + 1):
+        return True
+    # SST files go before the snapshots that name them, and changelogs in no order. What the newest batch needs stays.
+    lacks = [bool(version.blame) and {one.code for one in version.blame} == {"missing-file"} for version in versions]
+    return evidence.oldest_begun > 0 and lacks[batch + 1] and not lacks[evidence.newest_commit + 1]
 
 
 def _positions(before: BatchEvidence | None, batch: BatchEvidence) -> tuple[list[Finding], bool]:

@@ -25,6 +25,9 @@ from formats.spark.replay import partition_files
 from formats.spark.state.codings import Family, expected_partitions, families, fits
 from formats.storage import Storage, common_name
 
+ATTEMPTS = 4
+"""How often files are listed, while a running query removes some of them."""
+
 
 @dataclass(slots=True)
 class BatchEvidence:
@@ -91,6 +94,11 @@ class CheckpointEvidence:
         return not self.names
 
     @property
+    def oldest_begun(self) -> int:
+        """The oldest batch with offsets; 0 if there is none."""
+        return next((batch.batch for batch in self.history if batch.begun), 0)
+
+    @property
     def with_ids(self) -> bool:
         """Whether it is of checkpoint format 2, whose commits and files carry unique ids."""
         by_commit = any(one.commit is not None and one.commit.ids is not None for one in self.history)
@@ -127,9 +135,27 @@ def gather(
     workers: processes that share the partitions out among them (started afresh, so worth it from some thousands of
         files on).
     only: what concerns one batch, with the logs of the batch before it.
+
+    A running query purges files meanwhile. What is read of a file that has gone, or of a batch whose state has been
+    purged since its logs were listed, is read again.
     """
-    numbers = _numbers(checkpoint)
-    history = [_batch(checkpoint, number) for number in numbers]
+    for _ in range(ATTEMPTS):
+        evidence = _gather(checkpoint, quick, progress, workers, only)
+        version = evidence.newest_commit + 1
+        if not any(part.files.purged(version) for part in evidence.partitions):
+            break
+        checkpoint.forget(layout.COMMITS)
+        if max(checkpoint.batches(layout.COMMITS), default=-1) == evidence.newest_commit:
+            break
+        checkpoint.forget_all()
+    return evidence
+
+
+def _gather(
+    checkpoint: Checkpoint, quick: bool, progress: Callable[[int], None] | None, workers: int, only: int | None
+) -> CheckpointEvidence:
+    history = _history(checkpoint)
+    numbers = [batch.batch for batch in history]
     batches = history if only is None else [one for one in history if only - 1 <= one.batch <= only]
     problems = _identity(checkpoint)
     gathered: list[PartitionEvidence] = []
@@ -251,10 +277,32 @@ def _probed(
 
 
 def _probe(checkpoint: Checkpoint, item: PartitionWork, quick: bool) -> PartitionEvidence:
-    files = partition_files(checkpoint, item.id, item.index)
-    evidence = probe(checkpoint, item, files, quick=quick)
-    checkpoint.forget(evidence.folder)
+    folder = layout.store_dir(item.id)
+    ssts = f"{folder}/{layout.SSTS}"
+    for _ in range(ATTEMPTS):
+        evidence = probe(checkpoint, item, partition_files(checkpoint, item.id, item.index), quick=quick)
+        listed = {*checkpoint.files(folder), *checkpoint.files(ssts)}
+        checkpoint.forget(folder)
+        if all(one.code != "missing-file" for file in evidence.evidence.values() for one in file.problems):
+            break
+        if listed <= {*checkpoint.files(folder), *checkpoint.files(ssts)}:
+            break
+    checkpoint.forget(folder)
     return evidence
+
+
+def _history(checkpoint: Checkpoint) -> list[BatchEvidence]:
+    """The logs of all batches, listed again where one has been purged before it was read."""
+    for _ in range(ATTEMPTS):
+        numbers = _numbers(checkpoint)
+        history = [_batch(checkpoint, number) for number in numbers]
+        if all(problem.code != "missing-file" for batch in history for problem in batch.problems):
+            break
+        for folder in (layout.OFFSETS, layout.COMMITS):
+            checkpoint.forget(folder)
+        if _numbers(checkpoint) == numbers:
+            break
+    return history
 
 
 _there: list[Checkpoint] = []

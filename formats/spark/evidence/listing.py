@@ -11,6 +11,7 @@ from formats.spark.ids import StorePartition
 from formats.spark.layout import StateFile
 from formats.spark.logs.offsets import Offsets
 from formats.spark.logs.operators import OperatorInfo, StoreInfo
+from formats.spark.purging import may_lose_state
 from formats.spark.replay import PartitionFiles
 from formats.spark.state.codings import expected_partitions
 from formats.spark.state.rocks import parse_zip
@@ -152,6 +153,20 @@ class Presence:
         return all(
             own.first is not None and own.oldest > 1 and epoch + 1 < own.first for own in self._partitions.values()
         )
+
+    def being_purged(self, epoch: int, offsets: Offsets | None, oldest: int, newest: int) -> bool:
+        """Tell if Spark may be removing the state of a batch, and no file that it lacks is one of the newest batch.
+
+        oldest: the oldest batch with offsets.
+        newest: the newest batch with a commit.
+        """
+        if not may_lose_state(epoch, oldest, newest):
+            return False
+        tasks = {task for task, _ in self.of(epoch, offsets)[1]}
+        parts = [own for part, own in self._partitions.items() if part.task.id in tasks]
+        after = {task for task, _ in self.of(newest, offsets)[1]}
+        older = oldest > 0 or all(own.first is not None and epoch + 1 < own.first for own in parts)
+        return bool(parts) and older and not tasks & after
 
     def bytes_of(self, epoch: int) -> int | None:
         """Bytes of the state files of a batch's version; None where all of them are gone."""
