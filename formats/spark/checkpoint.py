@@ -181,11 +181,21 @@ class Checkpoint:
         return self._operators
 
     def operator(self, number: int) -> OperatorInfo:
-        """An operator as its metadata has it: of version 2 the newest file."""
-        v2 = metadata_v2_dir(number)
-        names = sorted((int(name), name) for name in self.files(v2) if name.isdigit() and len(name) < 18)
-        path = f"{v2}/{names[-1][1]}" if names else metadata_path(number)
-        return parse_operator(self.read(path), path, number)
+        """An operator as its metadata has it: of version 2 the newest file that can be read."""
+        paths = [f"{metadata_v2_dir(number)}/{batch}" for batch in self.metadata_batches(number)]
+        error: Exception | None = None
+        for path in [*reversed(paths)] or [metadata_path(number)]:
+            try:
+                return parse_operator(self.read(path), path, number)
+            except UNREADABLE as found:
+                error = error or found
+        assert error is not None
+        raise error
+
+    def metadata_batches(self, operator: int) -> list[int]:
+        """The batches that have metadata of version 2 of an operator, ascending: the first of each run of the query."""
+        names = self.files(metadata_v2_dir(operator))
+        return sorted(int(name) for name in names if name.isdigit() and len(name) < 18)
 
     def partitions(self, operator: int) -> list[int]:
         """The partitions that have a folder."""

@@ -172,7 +172,7 @@ def listed_before(root: Path, folder: str, purge: Purge) -> StoreReport:
             once.pop()(root)
         return found
 
-    checkpoint._place.listing = changing  # type: ignore[method-assign]
+    checkpoint._place.listing = changing  # type: ignore[method-assign,assignment]
     report = check_spark(gather(checkpoint))
     assert not once
     return report

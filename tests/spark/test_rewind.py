@@ -42,7 +42,7 @@ def carry_out(made: Rewind, root: Path, to: Path) -> None:
         (to / file.path).parent.mkdir(parents=True, exist_ok=True)
         data = file.data
         if data is None:
-            data = renewed(file.path, (root / file.path).read_bytes(), to=str(to), moves=())
+            data = renewed(file.path, (root / file.path).read_bytes(), to=str(to), moves=(), copied={*made.keep})
         (to / file.path).write_bytes(data)
 
 
@@ -67,7 +67,7 @@ def test_schemas_in_a_bucket_are_named_as_sparks_client_calls_it(written: str, t
     """`s3://` is our word for a bucket, and Spark may know it as `s3a://` alone."""
     schema = "state/0/_stateSchema/default/0_5e1f3a54-6f9b-4e0c-9df0-6a6d4fbb6f6c"
     info = {"stateStoreInfo": [{"stateSchemaFilePaths": [f"{written}/{schema}"]}]}
-    moved = renewed("state/0/_metadata/v2/0", f"v2\n{json.dumps(info)}".encode(), to=to, moves=())
+    moved = renewed("state/0/_metadata/v2/0", f"v2\n{json.dumps(info)}".encode(), to=to, moves=(), copied={schema})
     assert json.loads(moved.split(b"\n")[1])["stateStoreInfo"][0]["stateSchemaFilePaths"] == [f"{name}/{schema}"]
 
 
@@ -269,4 +269,5 @@ def test_what_spark_refuses_is_one_line(session: Any, tmp_path: Path) -> None:
                '[{"stateSchemaFilePaths": [null, 3, {}]}]'],
 )  # fmt: skip
 def test_metadata_of_another_shape_than_spark_writes_names_no_schema(stores: str) -> None:
-    assert move_metadata(f'v2\n{{"stateStoreInfo": {stores}}}'.encode(), "state/0/_metadata/v2/0", "copy") is None
+    data = f'v2\n{{"stateStoreInfo": {stores}}}'.encode()
+    assert move_metadata(data, "state/0/_metadata/v2/0", "copy", set()) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import Any
 from urllib.parse import quote
 
@@ -37,17 +37,23 @@ def input_uri(path: str) -> str:
     return "file://" + _ESCAPED.sub(lambda match: quote(match[0]), plain)
 
 
-def renewed(path: str, data: bytes, *, to: str, moves: Sequence[Moved]) -> bytes:
-    """A file of a copy at `to`, with the places in it that hold there; the bytes as they are if they name none."""
+def renewed(path: str, data: bytes, *, to: str, moves: Sequence[Moved], copied: Set[str]) -> bytes:
+    """A file of a copy at `to`, with the places in it that hold there; the bytes as they are if they name none.
+
+    copied: all files of the copy.
+    """
     if path.startswith(f"{layout.SOURCES}/"):
         for move in moves:
             data = move_source_log(data, path, move.old, move.new)[0]
         return data
-    return move_metadata(data, path, to) or data
+    return move_metadata(data, path, to, copied) or data
 
 
-def move_metadata(data: bytes, path: str, to: str) -> bytes | None:
-    """An operator's metadata with the paths of its schemas at the copy; None if it names none."""
+def move_metadata(data: bytes, path: str, to: str, copied: Set[str]) -> bytes | None:
+    """An operator's metadata with the paths of its schemas at the copy; None if it names none.
+
+    A schema that the copy lacks is dropped: Spark writes it again if none is listed, and otherwise does not start.
+    """
     try:
         _, rest = logs.lines(data, path, 2)
         metadata = logs.parse("\n".join(rest), path)
@@ -55,11 +61,13 @@ def move_metadata(data: bytes, path: str, to: str) -> bytes | None:
         return None
     changed = False
     for paths in _schema_paths(metadata):
-        for i, absolute in enumerate(paths):
-            here = schema_here(absolute) if isinstance(absolute, str) else None
-            if here is not None:
-                paths[i] = f"{_by_client(uri(to), absolute)}/{here}"
-                changed = True
+        own = [(absolute, schema_here(absolute) if isinstance(absolute, str) else None) for absolute in paths]
+        changed |= any(here is not None for _, here in own)
+        paths[:] = [
+            absolute if here is None else f"{_by_client(uri(to), absolute)}/{here}"
+            for absolute, here in own
+            if here is None or here in copied
+        ]
     head = data.split(b"\n", 1)[0]
     return head + b"\n" + json.dumps(metadata, separators=(",", ":"), ensure_ascii=False).encode() if changed else None
 

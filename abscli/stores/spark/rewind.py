@@ -35,6 +35,9 @@ from formats.spark.state.rocks import parse_zip
 
 _OPERATOR = re.compile(rf"{layout.STATE}/\d+/_metadata/metadata")
 """An operator's metadata of version 1."""
+_RECREATED = re.compile(rf"{layout.STATE}/\d+/(\d+/(.+/)?_metadata/schema|_stateSchema/.+|_metadata/v2/\d+)")
+"""Schemas of state, and metadata of version 2. Spark goes on without them, and writes them again: each was tried with
+Spark 4.3. It does not start if one is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +141,8 @@ def rewind(
         write.update(_passed(checkpoint, before, at, parted[batch]))
     if positions:
         write.update(_positions(checkpoint, at, positions))
-    nameless = any(_OPERATOR.fullmatch(problem.path) for problem in evidence.problems)
-    keep = _Keep(by_number, range(first, batch + 1), last.batch, upto, needed, nameless, doubted)
+    damaged = {problem.path for problem in evidence.problems if problem.loud or _OPERATOR.fullmatch(problem.path)}
+    keep = _Keep(by_number, range(first, batch + 1), last.batch, upto, needed, damaged, doubted)
     kept, dropped = [], []
     for path in files:
         # Nor is the checksum file of one that is rewritten kept: it is of the old bytes.
@@ -169,7 +172,7 @@ class _Keep:
     begun: the last batch whose offsets are kept.
     upto: the last entry of each file source's log that is kept; None for a source that has no such log.
     needed: paths of the state files that are kept.
-    nameless: whether some operator's metadata is lost: where Spark finds none at all, it writes all of them anew.
+    damaged: paths with which Spark does not start. Of operators' metadata of version 1 it writes all again, or none.
     doubted: batches whose logs contradict others.
     """
 
@@ -180,11 +183,12 @@ class _Keep:
         begun: int,
         upto: dict[str, int | None],
         needed: set[str],
-        nameless: bool,
+        damaged: Set[str],
         doubted: Set[int],
     ) -> None:
         self.by_number, self.batches, self.begun, self.upto, self.needed = by_number, batches, begun, upto, needed
-        self.nameless, self.doubted = nameless, doubted
+        self.damaged, self.doubted = damaged, doubted
+        self.nameless = any(_OPERATOR.fullmatch(path) for path in damaged)
         own = [one.offsets.sources for number, one in by_number.items() if number <= begun and one.offsets is not None]
         self.sources = {source for sources in own for source in sources}
 
@@ -209,6 +213,8 @@ class _Keep:
             return "an operator's metadata is lost or damaged: Spark writes that of all operators anew"
         if METADATA.fullmatch(main) and name.isdigit() and self.batches[-1] < int(name):
             return "an operator's metadata of a later batch"
+        if main in self.damaged and _RECREATED.fullmatch(main):
+            return "damaged: Spark does not start with it, and writes it again"
         return None
 
     def _log(self, folder: str, number: int) -> str | None:
@@ -303,7 +309,7 @@ def _renewed(checkpoint: Checkpoint, path: str, moves: Sequence[Moved]) -> Write
     """A file that names places: of schemas, or of inputs that have moved."""
     if METADATA.fullmatch(path):
         try:
-            if move_metadata(checkpoint.read(path), path, "") is not None:
+            if move_metadata(checkpoint.read(path), path, "", frozenset()) is not None:
                 return Write(path, "names schemas by their absolute paths", None)
         except UNREADABLE:
             return None

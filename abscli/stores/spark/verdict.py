@@ -15,6 +15,7 @@ from formats.spark.evidence.facts import FileEvidence, PartitionEvidence, Proble
 from formats.spark.evidence.gathering import BatchEvidence, CheckpointEvidence
 from formats.spark.ids import StateTask, StorePartition, source_task
 from formats.spark.logs import places
+from formats.spark.logs.operators import metadata_v2_dir
 from formats.spark.logs.repartitions import Repartition, repartitions
 from formats.spark.purging import has_lost_offsets, may_lose_state
 from formats.spark.store import timestamp
@@ -88,6 +89,7 @@ def judge(evidence: CheckpointEvidence) -> SparkVerdict:
         state = _State()
         before = evidence.before(batch.batch)
         findings = [*_logs(batch, evidence), *against.get(batch.batch, ()), *_source_logs(batch, evidence)]
+        findings += _undescribed(batch, evidence)
         findings += _state(batch, evidence, by_task, versions, state)
         # What was read by batches that a repartition has given up comes again: they are not what it went on from.
         stood = moves[batch.batch].of if batch.batch in moves and moves[batch.batch].passed else None
@@ -187,6 +189,15 @@ def _logs(batch: BatchEvidence, evidence: CheckpointEvidence) -> Iterator[Findin
     if batch.batch == evidence.newest_begun > 0 and not evidence.sparse and evidence.before(batch.batch) is None:
         message = f"is not there, and Spark does not start from batch {batch.batch} without"
         yield Finding(Code.MISSING_FILE, None, None, layout.offsets(batch.batch - 1), message)
+
+
+def _undescribed(batch: BatchEvidence, evidence: CheckpointEvidence) -> Iterator[Finding]:
+    """Operators of version 2 without metadata up to the batch: Spark 4.3 writes only that of version 1 again."""
+    for operator, batches in evidence.described.items() if evidence.ended(batch) else ():
+        if not any(number <= batch.batch for number in batches):
+            path = metadata_v2_dir(operator)
+            message = f"has no metadata of batch {batch.batch} or older that can be read: Spark does not start without"
+            yield Finding(Code.MISSING_FILE, None, None, path, message)
 
 
 def _source_logs(batch: BatchEvidence, evidence: CheckpointEvidence) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
+from formats.errors import UnsupportedVersion
 from formats.parallel import process_pool
 from formats.spark import layout
 from formats.spark.checkpoint import UNREADABLE, Checkpoint
@@ -18,11 +19,19 @@ from formats.spark.evidence.partition import probe
 from formats.spark.ids import StateTask, StorePartition
 from formats.spark.logs import log as logs
 from formats.spark.logs.offsets import Commit, Offsets
-from formats.spark.logs.operators import OperatorInfo, StoreInfo, metadata_path, schema_here
+from formats.spark.logs.operators import (
+    OperatorInfo,
+    StoreInfo,
+    metadata_path,
+    metadata_v2_dir,
+    parse_operator,
+    schema_here,
+)
 from formats.spark.logs.places import is_file_source
 from formats.spark.logs.source_log import SourceEvidence, read_source
 from formats.spark.replay import partition_files
 from formats.spark.state.codings import Family, expected_partitions, families, fits
+from formats.spark.state.schema import schema_v3_root
 from formats.storage import Storage, common_name
 
 ATTEMPTS = 4
@@ -70,6 +79,7 @@ class CheckpointEvidence:
     newest_begun: the newest batch with offsets, -1 if there is none.
     sparse: whether its logs have the gaps that asynchronous progress tracking leaves.
     unread: why no state is read.
+    described: by operator that has metadata of version 2, the batches whose metadata can be read.
     """
 
     root: str
@@ -87,6 +97,7 @@ class CheckpointEvidence:
     newest_begun: int
     sparse: bool
     unread: str | None
+    described: dict[int, list[int]] = field(default_factory=dict)
 
     @property
     def stateless(self) -> bool:
@@ -156,7 +167,7 @@ def _gather(
 ) -> CheckpointEvidence:
     history = _history(checkpoint)
     numbers = [batch.batch for batch in history]
-    batches = history if only is None else [one for one in history if only - 1 <= one.batch <= only]
+    asked = history if only is None else [one for one in history if only - 1 <= one.batch <= only]
     problems = _identity(checkpoint)
     gathered: list[PartitionEvidence] = []
     stale: list[Problem] = []
@@ -167,10 +178,13 @@ def _gather(
     unread = newest.unread if newest is not None else None
     work: list[PartitionWork] = []
     spare: dict[str, None] = {}  # folders of partitions that no batch has
+    described: dict[int, list[int]] = {}
     metadata = False
     for operator in checkpoint.operators().values():
         metadata |= operator.path is not None
         problems += _operator(checkpoint, operator, counts)
+        if (batches := _described(checkpoint, operator.id, problems)) is not None:
+            described[operator.id] = batches
         stale += _stale(checkpoint, operator)
         for index, store in enumerate(operator.stores):
             own = _families(checkpoint, operator, store, newest, problems)
@@ -219,7 +233,7 @@ def _gather(
     problems += _ahead(sources, newest)
     return CheckpointEvidence(
         checkpoint.storage.root,
-        batches,
+        asked,
         history,
         gathered,
         sources,
@@ -233,6 +247,7 @@ def _gather(
         max(checkpoint.batches(layout.OFFSETS), default=-1),
         _sparse(checkpoint),
         unread,
+        described,
     )
 
 
@@ -380,6 +395,25 @@ def _operator(checkpoint: Checkpoint, operator: OperatorInfo, counts: set[int]) 
     return []
 
 
+def _described(checkpoint: Checkpoint, operator: int, problems: list[Problem]) -> list[int] | None:
+    """The batches with metadata of version 2 that can be read; None for an operator of version 1.
+
+    problems: what is wrong with others is added, unless it is known.
+    """
+    if not checkpoint.metadata_batches(operator) and not checkpoint.folders(schema_v3_root(operator)):
+        return None
+    out = []
+    for batch in checkpoint.metadata_batches(operator):
+        path = f"{metadata_v2_dir(operator)}/{batch}"
+        try:
+            parse_operator(checkpoint.checked(path)[0], path, operator)
+            out.append(batch)
+        except UNREADABLE as error:
+            if all(problem.path != path for problem in problems):
+                problems.append(problem_of(error, path, loud=not isinstance(error, UnsupportedVersion)))
+    return out
+
+
 def _families(
     checkpoint: Checkpoint, operator: OperatorInfo, store: StoreInfo, newest: Offsets | None, problems: list[Problem]
 ) -> tuple[Family, ...] | None:
@@ -388,7 +422,8 @@ def _families(
         checkpoint.checked(path)
         return tuple(families(checkpoint, operator, store, newest.encoding if newest else "unsaferow"))
     except UNREADABLE as error:
-        problems.append(problem_of(error, path))
+        # Spark may well read a schema that is newer than this program.
+        problems.append(problem_of(error, path, loud=not isinstance(error, UnsupportedVersion)))
         return None
 
 

@@ -149,6 +149,11 @@ def schema_path(operator: int, store: str) -> str:
     return f"{layout.store_dir(StorePartition(operator, 0, store))}/_metadata/schema"
 
 
+def schema_v3_root(operator: int) -> str:
+    """The folder of an operator's schemas of version 3, with a folder for each store."""
+    return f"{layout.operator_dir(operator)}/_stateSchema"
+
+
 def schema_v3_dir(operator: int, store: str) -> str:
     """Of version 3: `<batch>_<uuid>` for each batch that changed it."""
-    return f"{layout.operator_dir(operator)}/_stateSchema/{store}"
+    return f"{schema_v3_root(operator)}/{store}"
