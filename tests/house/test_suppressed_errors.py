@@ -23,6 +23,7 @@ REASONS = {
     "engine/sinks/folder_sinks.py:_drop": GONE,
     "engine/sinks/iceberg/place.py:_make_database": RACE,
     "engine/sinks/iceberg/table.py:_load": ANSWER,
+    "engine/sinks/iceberg/table.py:_create": RACE,
     "engine/sinks/iceberg/table.py:create": RACE,
     "engine/sinks/iceberg/table.py:_commit": RETRY,
     "engine/sinks/json_lines.py:_rows": "the rows are written in a slower way that handles all values",
