@@ -24,7 +24,7 @@ from formats.native.facts import AttemptFacts, FenceFacts, PartFacts, RecoveryFa
 from formats.native.remove import remove_epochs
 from formats.native.store import NativeStore, files_of
 from formats.native.writer import complete, put_aborted, put_recovery, put_tasks, put_trigger
-from formats.storage import ServedStorage, Storage, concurrently, delete_all, walk
+from formats.storage import ServedStorage, Storage, concurrently, deciding, delete_all, walk
 from formats.storage.ranges import whole_file
 from formats.timestamps import now, rfc3339
 from formats.watermark import lowest
@@ -117,6 +117,10 @@ class Journal:
 
         Overtaken if a later attempt has taken the store over; Damaged if something that was acked is gone.
         """
+        with deciding(self._storage, decides=False):
+            self._complete(epoch, idle=idle, moved=moved or {}, removed=removed)
+
+    def _complete(self, epoch: int, *, idle: bool, moved: dict[str, str], removed: tuple[str, ...]) -> None:
         parts, acks = self._parts(epoch)
         files = _lain_in(parts)
         # What is acked was there; a manifest must not name what somebody has deleted since.
@@ -130,6 +134,9 @@ class Journal:
         else:
             present = {path for path in files if self._storage.size(path) is not None}
         missing = [path for path in sorted(files) if path not in present]
+        if missing and isinstance(self._storage, ServedStorage):  # the list may be an older one
+            sizes = concurrently(self._storage, self._storage.size, missing)
+            missing = [path for path, size in zip(missing, sizes, strict=True) if size is None]
         if missing:
             path = f"{self._storage.root}/{missing[0]}"
             raise self._lost(epoch, Damaged(f"epoch {epoch} refers to it, and it is missing", path=path))
@@ -156,7 +163,7 @@ class Journal:
         self.completed_at.append(time.time())
         records_at_parent, self._records = self._records, records_read(parts)
         records = self._records - records_at_parent
-        skipped = self._skipped_since(parts, moved or {})
+        skipped = self._skipped_since(parts, moved)
         self.newest = EpochDone(
             epoch, time.time(), manifest.duration, records, manifest.bytes, _phases(parts), _watermarks(parts), skipped
         )
@@ -278,17 +285,21 @@ class Journal:
         Tasks hear late of complete epochs: until the end, what the newest complete one was built on stays, since what
         is being copied now builds on that or on something newer.
         """
-        if self._keep is None:
-            return
+        if self._keep is not None:
+            # By an older list less is removed: what is left goes with a later attempt.
+            with deciding(self._storage, decides=False):
+                self._prune(self._keep, last=last)
+
+    def _prune(self, keep: int, *, last: bool) -> None:
         floor = None if last else self._bases.get(self.last_complete, self._attempt.parent)
         # Which files an epoch that could not be read refers to is unknown: all epochs up to it stay.
         untouched = {epoch for epoch in self._kept if epoch <= self._unread}
         self._bases = {epoch: base for epoch, base in self._bases.items() if epoch >= self.last_complete}
         # Tags are asked for again by who removes: here it is enough to know those that were there the last time.
-        due, _ = expired(self._kept.values(), self._keep, floor, untouched)
+        due, _ = expired(self._kept.values(), keep, floor, untouched)
         if self._tagged is None or not self._tagged.isdisjoint(due):
             self._tagged = self.store.tagged()
-        expired_epochs, files_in_use = expired(self._kept.values(), self._keep, floor, untouched | self._tagged)
+        expired_epochs, files_in_use = expired(self._kept.values(), keep, floor, untouched | self._tagged)
         removed = remove_epochs(self.store, expired_epochs, files_in_use, self._attempt.attempt)
         if removed.tagged is not None:
             self._tagged = removed.tagged

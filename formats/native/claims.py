@@ -22,7 +22,8 @@ import msgspec
 
 from formats.errors import FormatError, NotFound, StoreInUse
 from formats.native import layout
-from formats.storage import ServedStorage, Storage
+from formats.native.numbers import highest, is_highest, obsolete
+from formats.storage import ServedStorage, Storage, deciding
 from formats.storage.retrying import asked_once
 from formats.waiting import Wait, waits
 
@@ -63,11 +64,14 @@ class Claim(msgspec.Struct, frozen=True):
 def claimed(storage: Storage) -> Iterator[None]:
     """Hold the store; StoreInUse, naming the holder, if somebody else does. May take as long as a dead one has.
 
+    Lists of the storage show all that was written before, while it is held.
+
     FormatError for a server that lets a second writer create what is there: nobody could hold anything.
     """
     if isinstance(storage, ServedStorage):
         storage.check_exclusive()
-    number = _next_number(storage)
+    with deciding(storage):
+        number = _next_number(storage)
     own = Claim(secrets.token_hex(16), socket.gethostname(), _machine(), os.getpid(), _started(os.getpid()), SECONDS)
     try:
         storage.put(_path(number), msgspec.json.encode(own))
@@ -79,11 +83,11 @@ def claimed(storage: Storage) -> Iterator[None]:
     ended = threading.Event()
     pulse = threading.Thread(target=_beat, args=(storage, number, own, ended), daemon=True, name="abs-claim")
     try:
-        for older in _numbers(storage):
-            if older < number:
-                storage.delete(_path(older))
+        for older in obsolete(_numbers(storage), number):
+            storage.delete(_path(older))
         pulse.start()
-        yield
+        with deciding(storage):
+            yield
     finally:
         ended.set()
         if pulse.ident is not None:
@@ -122,7 +126,7 @@ def _next_number(storage: Storage) -> int:
     while True:
         newest = _newest(storage)
         if newest is None:
-            return max(_numbers(storage), default=0) + 1
+            return _highest(storage) + 1
         number, claim = newest
         if not claim.released and not _is_gone(claim):
             waits(Wait(storage.root, claim.name, _patience(claim)))
@@ -131,7 +135,7 @@ def _next_number(storage: Storage) -> int:
                 f"in use by {alive.name}", path=storage.root,
                 hint="wait for the job to end, or stop the job with SIGTERM",
             )  # fmt: skip
-        if max(_numbers(storage), default=0) == number:
+        if is_highest(number, lambda n: _exists(storage, n)):
             return number + 1
 
 
@@ -142,11 +146,13 @@ def _lives(storage: Storage, number: int, claim: Claim, seconds: float) -> Claim
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         time.sleep(min(_patience(claim) / (4 * BEATS), 1.0))
-        newest = _newest(storage)
-        if newest is None:
+        while _exists(storage, number + 1):
+            number += 1
+        now = _read(storage, number)
+        if now is None:
             return None
-        if newest[0] != number or newest[1].count != claim.count:
-            return None if newest[1].released else newest[1]
+        if (now.holder, now.count) != (claim.holder, claim.count):
+            return None if now.released else now
     return None
 
 
@@ -161,12 +167,25 @@ def _beat(storage: Storage, number: int, own: Claim, ended: threading.Event) -> 
 
 def _newest(storage: Storage) -> tuple[int, Claim] | None:
     """The claim of the highest number; None where there is none that says anything."""
-    for number in sorted(_numbers(storage), reverse=True)[:1]:
-        try:
-            return number, msgspec.json.decode(storage.read(_path(number), 0, 4096), type=Claim)
-        except (NotFound, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return None
-    return None
+    number = _highest(storage)
+    claim = _read(storage, number) if number else None
+    return None if claim is None else (number, claim)
+
+
+def _read(storage: Storage, number: int) -> Claim | None:
+    """Return a claim; None where there is none that says anything."""
+    try:
+        return msgspec.json.decode(storage.read(_path(number), 0, 4096), type=Claim)
+    except (NotFound, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _highest(storage: Storage) -> int:
+    return highest(_numbers(storage), lambda number: _exists(storage, number))
+
+
+def _exists(storage: Storage, number: int) -> bool:
+    return storage.size(_path(number)) is not None
 
 
 def _numbers(storage: Storage) -> list[int]:

@@ -34,6 +34,7 @@ from formats.native.facts import (
     unseal,
 )
 from formats.native.names import check_facts, check_graph
+from formats.native.numbers import highest
 from formats.native.packs import Pack, read_pack
 from formats.storage import ServedStorage, Storage, check_path
 
@@ -78,8 +79,13 @@ class FactFiles:
 
     def _numbers(self) -> list[int]:
         """Every epoch number that has a directory, ascending."""
-        numbers = (layout.epoch_of(f"{layout.EPOCHS}/{entry.name}/") for entry in self.storage.list(layout.EPOCHS))
-        return [number for number in numbers if number is not None]
+        listed = (layout.epoch_of(f"{layout.EPOCHS}/{entry.name}/") for entry in self.storage.list(layout.EPOCHS))
+        numbers = [number for number in listed if number is not None]
+        if not isinstance(self.storage, ServedStorage):
+            return numbers
+        # A list may be an older one. Outcomes are dense, so those above are found by their names.
+        newest = max(numbers, default=0)
+        return [*numbers, *range(newest + 1, highest([newest], self.has_outcome) + 1)]
 
     def epoch_numbers(self) -> list[int]:
         """Every epoch that is complete or has begun, ascending; numbers that only fence an older attempt are none."""
@@ -257,7 +263,16 @@ class FactFiles:
 
     def attempts(self) -> list[AttemptFacts]:
         """All lives of the job, ascending."""
-        return [self.attempt(f"{layout.ATTEMPTS}/{entry.name}") for entry in self.storage.list(layout.ATTEMPTS)]
+        return [self.attempt(path) for path in self.attempt_paths()]
+
+    def attempt_paths(self) -> list[str]:
+        """Return the files of all lives of the job, ascending, also of those that are too new for a list."""
+        listed = [f"{layout.ATTEMPTS}/{entry.name}" for entry in self.storage.list(layout.ATTEMPTS)]
+        if not isinstance(self.storage, ServedStorage):
+            return listed
+        newest = max(filter(None, map(layout.attempt_of, listed)), default=0)
+        above = highest([newest], lambda number: self._has(layout.attempt(number)))
+        return [*listed, *map(layout.attempt, range(newest + 1, above + 1))]
 
     def attempt(self, path: str) -> AttemptFacts:
         """One life of the job; Damaged if the file is not what was written, or is another's."""
@@ -336,8 +351,7 @@ class FactFiles:
         """The attempt that runs now; None if the store is not in use, or that cannot be known."""
         if self.held_by_us or not lock.held(self.storage):
             return None
-        numbers = [entry.name.partition(".")[0] for entry in self.storage.list(layout.ATTEMPTS)]
-        return max((int(n) for n in numbers if n.isdigit()), default=None)
+        return max(filter(None, map(layout.attempt_of, self.attempt_paths())), default=None)
 
     def tasks(self, epoch: int) -> list[TaskId]:
         """Every task of an epoch's job graph, by operator in declared order, then subtask."""

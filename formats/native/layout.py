@@ -120,6 +120,15 @@ def attempt(number: int) -> str:
     return f"{ATTEMPTS}/{number:06d}.json"
 
 
+def attempt_of(path: str) -> int | None:
+    """Return the number of the attempt that a file records, by its path; None for any other path."""
+    match = _ATTEMPT.fullmatch(path)
+    return int(match[1]) if match is not None else None
+
+
+_ATTEMPT = re.compile(rf"{ATTEMPTS}/([0-9]+)\..*")
+
+
 def recovery(attempt: int, number: int) -> str:
     """The record of the attempt's `number`-th live recovery."""
     return f"{RECOVERIES}/{attempt:06d}-{number:04d}.json"

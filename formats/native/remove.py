@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from formats.native import layout
 from formats.native.facts import FenceFacts, ManifestFacts, OutcomeKind, is_id, outcome_kind
+from formats.native.numbers import highest
 from formats.native.store import NativeStore, files_of
 from formats.storage import UNFINISHED, Storage, WritableStorage, Written, delete_all, walk
 from formats.storage.ranges import whole_file
@@ -73,7 +74,8 @@ def remove_epoch(storage: Storage, epoch: int, keep: Collection[str], *, kind: O
     ids = {path.split("/")[2] for path in there if is_id(path.split("/")[2])}
     first = [layout.trigger(epoch, id) for id in sorted(ids)] + ([] if fenced else [outcome])
     for path in first:
-        if path in there:
+        # That of an outcome which was read by its name may be too new for the list.
+        if path in there or (path == outcome and kind is not None):
             storage.delete(path)
     rest = [path for path in there if path not in first and not (fenced and path == outcome)]
     spared = {path for path in rest if path in keep}
@@ -83,8 +85,8 @@ def remove_epoch(storage: Storage, epoch: int, keep: Collection[str], *, kind: O
 
 def newest_attempt(storage: Storage) -> int:
     """The highest number of an attempt, by the names of their files; 0 if there is none."""
-    names = (entry.name.partition(".")[0] for entry in storage.list(layout.ATTEMPTS))
-    return max((int(name) for name in names if name.isascii() and name.isdigit()), default=0)
+    listed = (layout.attempt_of(f"{layout.ATTEMPTS}/{entry.name}") for entry in storage.list(layout.ATTEMPTS))
+    return highest(filter(None, listed), lambda number: storage.size(layout.attempt(number)) is not None)
 
 
 def is_overtaken(storage: Storage, attempt: int) -> bool:

@@ -27,6 +27,7 @@ import msgspec
 from formats.errors import Damaged
 from formats.ids import EpochId
 from formats.native.facts import is_id, seal, unseal
+from formats.native.numbers import highest, is_highest, obsolete
 from formats.storage import LocalStorage, Storage
 from formats.version import FORMAT_VERSION
 
@@ -142,22 +143,21 @@ class Claims:
 
     def newest_claim(self) -> SinkClaim | None:
         """Who took the sink over last; None if nobody has. Damaged if that cannot be read."""
-        numbers = self._claim_numbers()
-        if not numbers:
+        number = highest(self._claim_numbers(), self._has_claim)
+        if not number:
             return None
-        path = f"{CLAIMS}/{numbers[-1]:010d}.json"
+        path = _claim(number)
         return unseal(self.storage.read(path), SinkClaim, f"{self.path}/{path}", CLAIM_SCHEMA)
 
     def is_newest(self, claim: SinkClaim | None) -> bool:
         """Whether nobody has taken the sink over since; None: since there was no claim."""
-        return self._claim_numbers()[-1:] == ([] if claim is None else [claim.number])
+        return not self._has_claim(1) if claim is None else is_highest(claim.number, self._has_claim)
 
     def put_claim(self, claim: SinkClaim) -> None:
-        """Take the sink over; FileExistsError if somebody else took that number. Claims before the last one go."""
-        self.storage.put(f"{CLAIMS}/{claim.number:010d}.json", seal(claim))
-        for number in self._claim_numbers():
-            if number < claim.number - 1:
-                self.storage.delete(f"{CLAIMS}/{number:010d}.json")
+        """Take the sink over; FileExistsError if somebody else took that number. Old claims go."""
+        self.storage.put(_claim(claim.number), seal(claim))
+        for number in obsolete(self._claim_numbers(), claim.number):
+            self.storage.delete(_claim(number))
 
     def markers(self) -> list[EpochId]:
         """Return the commit markers: normally one, the newest epoch whose rows are all visible."""
@@ -176,8 +176,15 @@ class Claims:
             if older != epoch:
                 self.storage.delete(_marker(older))
 
+    def _has_claim(self, number: int) -> bool:
+        return self.storage.size(_claim(number)) is not None
+
     def _claim_numbers(self) -> list[int]:
         return [int(m.group(1)) for e in self.storage.list(CLAIMS) if (m := CLAIM.fullmatch(e.name))]
+
+
+def _claim(number: int) -> str:
+    return f"{CLAIMS}/{number:010d}.json"
 
 
 def _marker(epoch: EpochId) -> str:

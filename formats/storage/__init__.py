@@ -24,6 +24,7 @@ from formats.storage.reading import (
     Slices,
     StoredFile,
     concurrently,
+    deciding,
     delete_all,
     file_name,
     open_input,
@@ -35,7 +36,7 @@ from formats.storage.reading import (
 __all__ = (
     "AT_ONCE", "UNFINISHED", "Entry", "HdfsStorage", "LocalStorage", "MemoryStorage", "ObjectStorage", "Putting",
     "ServedStorage", "Slices", "Storage", "StoredFile", "TakesPieces", "Version", "WritableStorage", "Written",
-    "absolute", "always", "check_path", "common_name", "concurrently", "delete_all", "file_name", "is_served",
-    "local_name", "no_directory", "open_input", "open_storage", "open_writable", "put_pieces", "real_place",
-    "top_folder", "walk", "written_at",
+    "absolute", "always", "check_path", "common_name", "concurrently", "deciding", "delete_all", "file_name",
+    "is_served", "local_name", "no_directory", "open_input", "open_storage", "open_writable", "put_pieces",
+    "real_place", "top_folder", "walk", "written_at",
 )  # fmt: skip

@@ -34,6 +34,7 @@ from formats.storage.contract import (
     probe_exclusive,
 )
 from formats.storage.credentials import s3_settings
+from formats.storage.fresh_lists import MARKER, fresh_list
 from formats.storage.places import common_name
 from formats.storage.retrying import (
     FIRST_PAUSE,
@@ -46,6 +47,7 @@ from formats.storage.retrying import (
 )
 
 T = TypeVar("T")
+L = TypeVar("L")
 
 IDENTITY = "absput"
 """Under this name each object says by which call it was put: a word that all object stores allow."""
@@ -109,6 +111,7 @@ class ObjectStorage:
 
     def __init__(self, uri: str, *, may_show: Callable[[], None] = always) -> None:
         self._may_show = may_show
+        self._decides = False
         self._root = uri if uri.endswith("://") else uri.rstrip("/")
         self._bucket = bucket_of(self._root)
         self._lead = f"{self._bucket.prefix}/" if self._bucket.prefix else ""
@@ -236,7 +239,28 @@ class ObjectStorage:
         except NotFound:
             return None
 
+    @contextlib.contextmanager
+    def deciding(self, *, decides: bool = True) -> Iterator[None]:
+        """Return lists that show all that was written before, in this context: see `formats.storage.fresh_lists`.
+
+        decides: False for plain lists within such a context.
+        """
+        before, self._decides = self._decides, decides
+        try:
+            yield
+        finally:
+            self._decides = before
+
     def list(self, path: str) -> list[Entry]:
+        entries = self._fresh(
+            path, lambda: self._entries(path), lambda listed, name: any(entry.name == name for entry in listed)
+        )
+        return [entry for entry in entries if not entry.name.startswith(UNFINISHED)]
+
+    def _fresh(self, path: str, look: Callable[[], L], shows: Callable[[L, str], bool]) -> L:
+        return fresh_list(self, path, look, shows, self.delete) if self._decides else look()
+
+    def _entries(self, path: str) -> Sequence[Entry]:
         import obstore
 
         prefix = self._lead + check_path(path) if path else self._bucket.prefix
@@ -245,8 +269,7 @@ class ObjectStorage:
         # Hadoop and consoles mark a folder by an object of its own name.
         files = [Entry(file_name(o["path"]), o["size"]) for o in listed["objects"] if o["path"] != prefix]
         folders = [Entry(file_name(p), None) for p in listed["common_prefixes"]]
-        entries = [entry for entry in (*files, *folders) if not entry.name.startswith(UNFINISHED)]
-        return sorted(entries, key=lambda entry: (entry.name, entry.size is not None))
+        return sorted((*files, *folders), key=lambda entry: (entry.name, entry.size is not None))
 
     def size(self, path: str) -> int | None:
         there = self._head(path)
@@ -337,8 +360,17 @@ class ObjectStorage:
 
         after: only those whose names come behind this one.
         """
-        lead = f"{self._lead}{check_path(path)}/" if path else self._lead
         offset = None if after is None else self._lead + check_path(after)
+        if offset is not None:  # a marker would have to come after it
+            return self._below(path, offset)
+        lead = f"{path}/" if path else ""
+        files = self._fresh(
+            path, lambda: self._below(path), lambda listed, name: any(file.path == lead + name for file in listed)
+        )
+        return [file for file in files if not file.path.startswith(f"{lead}{MARKER}")]
+
+    def _below(self, path: str, offset: str | None = None) -> Sequence[Written]:
+        lead = f"{self._lead}{check_path(path)}/" if path else self._lead
         files = [
             Written(o["path"][len(self._lead) :], o["size"], o["last_modified"].timestamp())
             for o in self._objects(path, lead, offset)

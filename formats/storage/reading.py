@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 from formats.errors import UnsafePath
 from formats.storage.contract import AT_ONCE, UNFINISHED, Entry, ServedStorage, Storage
 from formats.storage.local import LocalStorage
+from formats.storage.objects import ObjectStorage
 from formats.storage.ranges import known_size, range_of, read
 
 if TYPE_CHECKING:
@@ -68,6 +70,19 @@ def concurrently(storage: Storage, function: Callable[[T], R], items: Iterable[T
 
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="abs-ask") as pool:
         return list(pool.map(function, items))
+
+
+@contextlib.contextmanager
+def deciding(storage: Storage, *, decides: bool = True) -> Iterator[None]:
+    """Make lists of an object store show all that was written before, in this context; other lists always do.
+
+    decides: False for plain lists within such a context.
+    """
+    if isinstance(storage, ObjectStorage):
+        with storage.deciding(decides=decides):
+            yield
+    else:
+        yield
 
 
 def delete_all(storage: Storage, paths: Iterable[str]) -> None:

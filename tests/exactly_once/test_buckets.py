@@ -269,6 +269,7 @@ def test_the_error_says_status_and_time_and_follow_up_requests_do_not_wait_again
     place = str(bucket_place(s3).root)
     short.out = f"{place}/out"
     monkeypatch.setattr(retrying, "SECONDS", 3.0)
+    monkeypatch.setattr(claims, "SECONDS", 1.0)  # a server that is away is not told that the locks are free
     with proxy_to(s3.port) as proxy:
         use(s3, monkeypatch, proxy.port)
 

@@ -47,7 +47,7 @@ from formats.native.sink import (
 )
 from formats.native.sink_bucket import SinkBucket, is_bucket
 from formats.native.transactions import Transaction
-from formats.storage import LocalStorage, ObjectStorage, Storage, absolute, no_directory
+from formats.storage import LocalStorage, ObjectStorage, Storage, absolute, deciding, no_directory
 from formats.timestamps import now
 
 
@@ -93,6 +93,7 @@ class FilePublisher:
                     f"sink {self.operator} is {error.message}", path=self._path,
                     hint="wait for that job, or stop it with SIGTERM; or give the sink another path",
                 ) from None  # fmt: skip
+            stack.enter_context(deciding(self._folder.storage))
             yield
 
     def _lockable(self) -> Storage:

@@ -23,7 +23,7 @@ from formats.native.facts import digest
 from formats.native.plan import NativePlan, PlanKind
 from formats.native.store import NativeStore, files_of
 from formats.plan import PinnedFile, Plan, encode
-from formats.storage import Storage, absolute, walk
+from formats.storage import Storage, absolute
 from formats.timestamps import now
 from formats.view import EpochDetail
 
@@ -236,7 +236,7 @@ def relied_on(store: NativeStore, epoch: int) -> list[PinnedFile]:
     Those that others name are as they are to be, by their digests, and not as they are.
     """
     sealed = [layout.STORE, layout.outcome(epoch)]
-    sealed += [entry.name for entry in walk(store.storage, layout.ATTEMPTS)][-1:]
+    sealed += store.attempt_paths()[-1:]
     manifest = store.manifest(epoch)
     graph = layout.topology(manifest.topology_sha256)
     files = [manifest.tasks_file, *(file for part in store.parts(epoch) for file in files_of(part))]
@@ -287,10 +287,9 @@ def _not_copied(store: NativeStore, plan: Plan[NativePlan], path: str) -> bool:
 def _later_attempts(store: NativeStore, plan: Plan[NativePlan], *, copied: bool) -> list[str]:
     """The attempts that are newer than the newest one that the plan lists; of a copy, than those that were copied."""
     if copied:
-        paths = [entry.name for entry in walk(store.storage, layout.ATTEMPTS)]
-        return [path for path in paths if not store.attempt(path).is_of(plan.body.epoch or 0)]
+        return [path for path in store.attempt_paths() if not store.attempt(path).is_of(plan.body.epoch or 0)]
     newest = max((file.path for file in plan.relies_on if file.path.startswith(f"{layout.ATTEMPTS}/")), default="")
-    return [entry.name for entry in walk(store.storage, layout.ATTEMPTS) if entry.name > newest]
+    return [path for path in store.attempt_paths() if path > newest]
 
 
 def carried_to(store: NativeStore, plan: Plan[NativePlan], *, copied: bool = False) -> int:

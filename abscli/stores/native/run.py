@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -26,7 +27,7 @@ from formats.errors import NotFound
 from formats.job.model import Topology
 from formats.native.lock import held
 from formats.native.store import NativeStore, is_native
-from formats.storage import open_writable
+from formats.storage import deciding, open_writable
 
 NO_CHANGE: Mapping[str, int] = MappingProxyType({})
 
@@ -121,7 +122,7 @@ def prepare_job(
         lambda graph: all_faults(graph, options.directory, from_start=from_start) if here else graph_faults(graph),
     )
     topology = overridden(topology, parallelism)
-    resumed = resume_from(store) if resume else None
+    resumed = resume_from(store, dry_run=dry_run) if resume else None
     if resumed is not None:
         options = replace(options, from_epoch=resumed.epoch)
     options = replace(options, changes=changes)
@@ -145,21 +146,26 @@ def _rescale(
     return changed
 
 
-def resume_from(store: str) -> Resumed:
-    """The newest whole epoch, every digest checked; NoRecovery when there are complete epochs and none is whole."""
+def resume_from(store: str, *, dry_run: bool = False) -> Resumed:
+    """The newest whole epoch, every digest checked; NoRecovery when there are complete epochs and none is whole.
+
+    dry_run: nothing is written, so an object store may answer with older lists.
+    """
     storage = open_writable(store)
-    try:
-        opened = open_native(store, purpose="`abs run`")
-        latest = next((epoch for epoch in own_line(opened) if opened.has_manifest(epoch)), None)
-    except NotFound:
-        if is_native(storage):  # it has lost its own file: to start anew would write over what it holds
-            raise
-        latest = None
-    if latest is None and held(storage):
-        return Resumed(0)  # nothing starts: that it is in use is said when it is locked
-    if latest is None:
-        return Resumed(0, f"{store} has no complete epoch to resume from: the job starts from the beginning")
-    whole = newest_whole(opened)
+    with contextlib.ExitStack() as stack:
+        try:
+            opened = open_native(store, purpose="`abs run`")
+            stack.enter_context(deciding(opened.storage, decides=not dry_run))
+            latest = next((epoch for epoch in own_line(opened) if opened.has_manifest(epoch)), None)
+        except NotFound:
+            if is_native(storage):  # it has lost its own file: to start anew would write over what it holds
+                raise
+            latest = None
+        if latest is None and held(storage):
+            return Resumed(0)  # nothing starts: that it is in use is said when it is locked
+        if latest is None:
+            return Resumed(0, f"{store} has no complete epoch to resume from: the job starts from the beginning")
+        whole = newest_whole(opened)
     if isinstance(whole, NoPlan):
         raise whole.error()
     detail, skipped = whole

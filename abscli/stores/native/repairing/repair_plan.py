@@ -30,7 +30,7 @@ from formats.native.remains import Remains, has_remains, remains_of
 from formats.native.sink_bucket import is_bucket
 from formats.native.store import NativeStore, files_of
 from formats.plan import PinnedFile, Plan
-from formats.storage import absolute, walk
+from formats.storage import absolute
 from formats.timestamps import now
 from formats.view import EpochDetail, EpochFacts, Status
 
@@ -220,7 +220,7 @@ def files_relied_on(store: NativeStore, repair: Repair) -> list[PinnedFile]:
     # A fence may be that of a repair which was broken off: the number is as free for the next as it was for that one.
     if store.has_outcome(repair.epoch) and not store.is_fenced(repair.epoch):
         sealed.append(layout.outcome(repair.epoch))
-    sealed += [entry.name for entry in walk(store.storage, layout.ATTEMPTS)][-1:]
+    sealed += store.attempt_paths()[-1:]
     pinned = {path: pin_facts(store.storage, path) for path in dict.fromkeys(sealed)}
     graph = layout.topology(repair.remains.trigger.topology_sha256)
     pinned[graph] = pin_facts(store.storage, graph)
