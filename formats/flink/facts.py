@@ -21,6 +21,7 @@ from formats.flink.files.streams import Streams
 from formats.flink.ids import Names, OperatorHash
 from formats.flink.metadata.file import WRITTEN_BY
 from formats.flink.metadata.handles import (
+    Backend,
     ChangelogHandle,
     FileHandle,
     Handle,
@@ -110,6 +111,22 @@ def backends(metadata: Metadata) -> list[str]:
             case ChangelogHandle():
                 writers.add("changelog")
     return sorted(writers)
+
+
+def state_backend(metadata: Metadata) -> Backend | None:
+    """Return the state backend without which Flink cannot read the keyed state; None if every backend reads it.
+
+    Only canonical savepoints are read by every backend. ForSt (2.x) is told from RocksDB by its files, which stay in a
+    directory `db` of the task.
+    """
+    needed: set[Backend] = set()
+    for handle in keyed_handles(metadata):
+        if isinstance(handle, KeyGroupsHandle) and handle.tag != 7:
+            needed.add("hashmap")
+        if isinstance(handle, IncrementalHandle):
+            files = (file.stream.path for file in handle.shared if isinstance(file.stream, FileHandle))
+            needed.add("forst" if any(path.rpartition("/")[0].endswith("/db") for path in files) else "rocksdb")
+    return needed.pop() if len(needed) == 1 else None
 
 
 class KindFacts(msgspec.Struct, frozen=True):

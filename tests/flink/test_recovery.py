@@ -14,14 +14,28 @@ from abscli.stores.flink.restore import check_plan
 from abscli.stores.flink.restore import restore as restore_flink
 from abscli.stores.reasons import NoPlan
 from formats.errors import FormatError, StalePlan
-from formats.flink.facts import file_handles
+from formats.flink.facts import file_handles, state_backend
 from formats.flink.files.resolve import How, Place
 from formats.flink.metadata.file import encode, parse
 from formats.flink.metadata.handles import FileHandle, OperatorStateHandle, RelativeHandle, SegmentHandle
 from formats.flink.plan import run_line
 from formats.flink.store import FlinkStore
 from formats.view import Status
-from tests.support.flink.cases import ALL, CANONICAL, CHANGELOG, HASHMAP, MERGED, OLD, check, codes, largest
+from tests.support.archives import unpacked
+from tests.support.commands import answer_of, run_command
+from tests.support.flink.cases import (
+    ALL,
+    CANONICAL,
+    CHANGELOG,
+    HASHMAP,
+    MERGED,
+    OLD,
+    check,
+    codes,
+    job_id_twice,
+    largest,
+)
+from tests.support.flink.truth import DATA
 
 
 @pytest.fixture
@@ -53,7 +67,8 @@ def test_a_copy_holds_the_same_bytes_under_relative_handles_alone(path: Path, tm
     assert codes(check(copy)) == []
     assert plan_flink(copy).body.in_place
     claim = " -claimMode CLAIM" * (path == CHANGELOG)
-    assert done.command == f"flink run -s file://{tmp_path}/copy{claim} JOB.jar"
+    backend = " -Dstate.backend.type=hashmap" * (path not in (CHANGELOG, CANONICAL))
+    assert done.command == f"flink run -s file://{tmp_path}/copy{claim}{backend} JOB.jar"
     if not any(isinstance(h, SegmentHandle) for _, _, h in file_handles(store.metadata(plan.body.epoch))):
         assert copy.metadata(plan.body.epoch) == store.metadata(plan.body.epoch)
 
@@ -183,7 +198,7 @@ def test_a_plan_by_hand_for_something_else_than_its_checkpoint_is_not_carried_ou
     if change == "no digest":
         plan, message = msgspec.structs.replace(plan, relies_on=()), "does not list chk-2/_metadata"
     else:
-        command = run_line("/elsewhere/chk-2", claim=False) if plan.body.in_place else None
+        command = run_line("/elsewhere/chk-2", claim=False, backend="hashmap") if plan.body.in_place else None
         body = msgspec.structs.replace(plan.body, directory="/elsewhere/chk-2", command=command)
         plan, message = msgspec.structs.replace(plan, body=body), f"is in {job}/chk-2, expected /elsewhere/chk-2"
     with pytest.raises(StalePlan, match=message):
@@ -210,3 +225,37 @@ def test_an_old_format_is_kept_when_a_snapshot_is_copied(tmp_path: Path) -> None
     metadata = parse((tmp_path / "copy" / "_metadata").read_bytes())
     assert metadata.version == 4
     assert encode(metadata) == (OLD / "chk-4" / "_metadata").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("store", "backend"),
+    [
+        (HASHMAP, "hashmap"),
+        (MERGED, "hashmap"),
+        (OLD, "hashmap"),
+        (CANONICAL, None),
+        (None, "rocksdb"),
+        (next((DATA / "state" / "changelog-materialized").iterdir()), "hashmap"),
+    ],
+    ids=lambda value: value.parent.name if isinstance(value, Path) else str(value),
+)
+def test_the_command_and_the_text_name_the_state_backend_that_the_checkpoint_needs(
+    store: Path | None, backend: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = store or job_id_twice(tmp_path) / "chk-3"
+    plan, copy = tmp_path / "plan.json", tmp_path / "copy"
+    option = f" -Dstate.backend.type={backend} JOB.jar"
+    code, out, _ = run_command("plan-recovery", capsys, store, "--out", plan)
+    assert code == 0
+    assert (option in out) == (backend is not None and "Flink can restore it where it lies" in out)
+    _, out, _ = run_command("restore", capsys, plan, "--to", copy)
+    assert (option in out) == (backend is not None)
+    assert (f"    abs rewrite {copy} --layout canonical --to NEWDIR\n" in out) == (backend is not None)
+    if backend == "rocksdb":
+        command = answer_of("rewrite", capsys, copy, "--layout", "canonical", "--to", tmp_path / "any")["command"]
+        assert "state.backend" not in command, "every backend reads a canonical savepoint"
+
+
+def test_forst_is_told_from_rocksdb_by_where_its_files_are() -> None:
+    (checkpoint,) = (unpacked(DATA / "versions.tar.xz") / "2.2-forst").glob("*/chk-*/_metadata")
+    assert state_backend(parse(checkpoint.read_bytes())) == "forst"

@@ -62,8 +62,9 @@ FLINK = Plan(
         repairs=(),
         files=3,
         bytes=1 << 40,
+        backend="rocksdb",
         claim=True,
-        command=run_line("/data/job/chk-7", claim=True),
+        command=run_line("/data/job/chk-7", claim=True, backend="rocksdb"),
     ),
 )
 SPARK = Plan(

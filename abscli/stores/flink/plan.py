@@ -14,7 +14,7 @@ from abscli.stores.pinned import pin
 from abscli.stores.reasons import NAMED, NoPlan, reasons
 from formats.errors import NoRecovery
 from formats.flink.evidence import EpochEvidence, StreamCheck, gather
-from formats.flink.facts import file_handles, kind
+from formats.flink.facts import file_handles, kind, state_backend
 from formats.flink.files.layout import SiteKind, trimmed
 from formats.flink.files.resolve import FileLike, How, Place, directory_of, search_roots
 from formats.flink.metadata.file import FILE
@@ -86,7 +86,7 @@ def _out_of_reach(store: FlinkStore, read: ReadOptions, evidence: EpochEvidence)
     directory = directory_of_epoch(store, evidence.home)
     start = ""
     if not any(_repairs(evidence)):
-        start = f"; to start without a copy: {run_line(directory, claim=must_claim(evidence.metadata))}"
+        start = f"; to start without a copy: {start_command(directory, evidence.metadata)}"
     command = plan_command(store.path, evidence.epoch if store.only is None else None, read, roots)
     where = ", ".join(roots[:NAMED]) + (" ..." if len(roots) > NAMED else "")
     return NoPlan(
@@ -114,7 +114,6 @@ def _sealed(
     runs = to_copy(store, evidence.epoch)
     repairs = tuple(_repairs(evidence))
     directory = directory_of_epoch(store, evidence.home)
-    claim = must_claim(metadata)
     body = FlinkPlan(
         epoch=evidence.epoch,
         kind=kind(metadata, evidence.home).kind,
@@ -124,13 +123,19 @@ def _sealed(
         repairs=tuple(map(_utf8, repairs)),
         files=len(runs),
         bytes=sum(runs.values()),
-        claim=claim,
-        command=None if repairs else run_line(directory, claim=claim),
+        backend=state_backend(metadata),
+        claim=must_claim(metadata),
+        command=None if repairs else start_command(directory, metadata),
     )
     return Plan(
         system=SYSTEM, created=now(), store=absolute(trimmed(store.path)), read=read, body=body,
         relies_on=(pin(open_storage(trimmed(store.path)), metadata_path(store, evidence.home)),),
     )  # fmt: skip
+
+
+def start_command(directory: str, metadata: Metadata) -> str:
+    """Return the command that starts a job from a snapshot. directory: of its `_metadata`."""
+    return run_line(directory, claim=must_claim(metadata), backend=state_backend(metadata))
 
 
 def directory_of_epoch(store: FlinkStore, home: str) -> str:

@@ -17,6 +17,7 @@ from abscli.stores.pinned import check_files, stale
 from formats.flink.facts import file_handles
 from formats.flink.metadata.file import FILE, encode, parse
 from formats.flink.metadata.handles import (
+    Backend,
     FileHandle,
     Metadata,
     OperatorStateHandle,
@@ -39,6 +40,7 @@ CLAIMED = (
 class FlinkRestored(msgspec.Struct, frozen=True):
     """What `restore` wrote.
 
+    backend: the state backend that the job must be configured with; None if every backend reads the state.
     command: the line that starts a job from it.
     """
 
@@ -47,6 +49,7 @@ class FlinkRestored(msgspec.Struct, frozen=True):
     files: int
     bytes: int
     repairs: tuple[str, ...]
+    backend: Backend | None
     command: str
 
 
@@ -99,8 +102,8 @@ def restore(
         copy.settle()
         files, size = copy.files - 1, copy.bytes - len(encode(metadata))
     repairs = (*plan.body.repairs, *_converted(store.metadata(epoch)), *bound(metadata))
-    command = run_line(target, claim=must_claim(metadata))
-    return FlinkRestored(epoch, local_name(to), files, size, repairs, command)
+    command = run_line(target, claim=must_claim(metadata), backend=plan.body.backend)
+    return FlinkRestored(epoch, local_name(to), files, size, repairs, plan.body.backend, command)
 
 
 def fill(

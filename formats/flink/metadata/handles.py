@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import IntEnum
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -118,6 +118,10 @@ StreamHandle: TypeAlias = (
 
 
 # -- keyed state ------------------------------------------------------------------------------------------
+
+
+Backend = Literal["hashmap", "rocksdb", "forst"]
+"""State backends, as `state.backend.type` names them."""
 
 
 class LocalFile(_Value, frozen=True, gc=False):

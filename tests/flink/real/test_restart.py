@@ -125,7 +125,7 @@ def as_told(command: str) -> list[str]:
     options = [f"execution.state-recovery.path={words[words.index('-s') + 1]}"]
     if "-claimMode" in words:
         options.append(f"execution.state-recovery.claim-mode={words[words.index('-claimMode') + 1]}")
-    return options
+    return options + [word.removeprefix("-D") for word in words if word.startswith("-D")]
 
 
 @pytest.mark.soak

@@ -27,7 +27,7 @@ def test_an_operator_has_another_uid_and_all_else_is_as_it_was(
     moved = {operator_id("totals"): operator_id("sums")}
     assert content(after) == {(moved.get(id, id), name): rows for (id, name), rows in content(before).items()}
     assert after.find_operator(after.resolve(None), "sums").uid == "sums"
-    assert done["command"] == f"flink run -s file://{tmp_path}/copy JOB.jar"
+    assert done["command"] == f"flink run -s file://{tmp_path}/copy -Dstate.backend.type=hashmap JOB.jar"
 
 
 def test_a_uid_that_only_its_hash_proves_is_moved_in_metadata_that_stores_none(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from abscli.stores.copying import check_target, new_copy, work_of
-from abscli.stores.flink.plan import directory_of_epoch, must_claim
+from abscli.stores.flink.plan import directory_of_epoch, start_command
 from abscli.stores.flink.restore import bound, fill, sources
 from abscli.stores.flink.rewriting.text_rewrite import FlinkRewritten, Size
 from abscli.stores.flink.verdict import check_epoch
@@ -22,7 +22,6 @@ from formats.flink.evidence import gather
 from formats.flink.files.layout import Site, SiteKind
 from formats.flink.metadata.file import FILE, encode
 from formats.flink.metadata.handles import Metadata, OperatorState
-from formats.flink.plan import run_line
 from formats.flink.rewriting.apply import Applied, apply
 from formats.flink.rewriting.changes import Changes, RemoveKey, RemoveSplit, SetKey, SetMaxParallelism, read_changes
 from formats.flink.rewriting.resolve import Find
@@ -122,7 +121,7 @@ def _rewritten(
         files=files,
         bytes=size,
         notes=notes,
-        command=None if target is None else run_line(target, claim=must_claim(applied.metadata)),
+        command=None if target is None else start_command(target, applied.metadata),
     )
 
 

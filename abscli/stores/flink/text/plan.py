@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import msgspec
@@ -10,11 +11,15 @@ from abscli.stores.flink.plan import plan_command
 from abscli.stores.flink.restore import CLAIMED, FlinkRestored
 from abscli.stores.recovery import restore_command
 from abscli.text.columns import clean, number, size, wrapped
+from formats.flink.metadata.handles import Backend
 from formats.flink.plan import FlinkPlan
 from formats.plan import Plan
 from formats.version import FORMAT_VERSION
 
 ROWS = 20
+
+CONVERTED = ("hashmap", "rocksdb")
+"""State backends whose layout `abs rewrite` converts: no other backend reads state of the asynchronous API on ForSt."""
 
 
 def plan_text(plan: Plan[FlinkPlan], *, width: int = 80, plan_file: str | None = None) -> str:
@@ -36,6 +41,7 @@ def plan_text(plan: Plan[FlinkPlan], *, width: int = 80, plan_file: str | None =
         sections[1] = ["Flink can restore it where it lies"]
         if body.claim:
             sections[1] += wrapped(CLAIMED, width, "    ", "  - ")
+        sections[1] += _bound_to(body.backend, f"{plan.store}@{body.epoch}", width)
     if sections[2]:
         sections[2].insert(0, "Newer checkpoints that are not used")
     sections.append([f"Next: {clean(command)}" for command in next_commands(plan, plan_file)])
@@ -56,7 +62,19 @@ def restored_text(done: FlinkRestored, width: int = 80) -> str:
     lines = wrapped(copied, width, "  ", "Copied: ")
     for text in done.repairs:
         lines += wrapped(text, width, "    ", "  - ")
+    lines += _bound_to(done.backend, done.directory, width)
     return "\n".join([*lines, f"Next: {clean(done.command)}"]) + "\n"
+
+
+def _bound_to(backend: Backend | None, store: str, width: int) -> list[str]:
+    """Return what to do if the job is configured with another state backend. store: as a command names it."""
+    if backend is None:
+        return []
+    text = f"only the {backend} state backend reads its keyed state"
+    if backend not in CONVERTED:
+        return wrapped(text, width, "    ", "  - ")
+    command = f"abs rewrite {shlex.quote(store)} --layout canonical --to NEWDIR"
+    return [*wrapped(f"{text}; for another state backend:", width, "    ", "  - "), f"    {clean(command)}"]
 
 
 def restored_json(plan: Plan[FlinkPlan], done: FlinkRestored) -> dict[str, Any]:
