@@ -153,6 +153,8 @@ def kind(metadata: Metadata, directory: str = "") -> KindFacts:
         stop = properties.after.lower() if properties.after in ("SUSPEND", "TERMINATE") else None
         return KindFacts("savepoint", properties.layout.lower() if properties.layout else None, stop, True)
     canonical = "canonical" in backends(metadata)
+    if metadata.tail is not None and metadata.problem is None:  # null, which only tools that write savepoints leave
+        return KindFacts("savepoint", "canonical" if canonical else None, None, True)
     if canonical or directory.startswith("savepoint-"):
         return KindFacts("savepoint", "canonical" if canonical else None, None, False)
     return KindFacts("checkpoint", None, None, False)

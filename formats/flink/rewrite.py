@@ -126,7 +126,7 @@ def rewritten(
     )
     copy = replace(metadata, operators=operators, problem=None)
     # properties that can be read are kept byte for byte; only lost ones are rewritten, of the kind that is guessed
-    if metadata.version < 4 or metadata.properties is not None:
+    if metadata.version < 4 or (metadata.problem is None and metadata.tail is not None):
         return copy
     sort = kind(metadata, directory)
     written = properties.CHECKPOINT

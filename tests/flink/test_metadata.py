@@ -123,6 +123,21 @@ def test_the_kind_is_what_was_asked_for_or_a_guess_that_says_so(version: int, ex
     assert facts.kind(parse((DATA / "made" / f"v{version}" / "_metadata").read_bytes())) == expected
 
 
+@pytest.mark.parametrize("version", [4, 5, 6])
+def test_properties_may_be_javas_null(version: int) -> None:
+    """The State Processor API calls the constructor of `CheckpointMetadata` without properties; Flink restores that."""
+    file = min((DATA / "made" / f"v{version}").rglob("_metadata"))
+    made = parse(file.read_bytes())
+    assert made.tail is not None
+    data = file.read_bytes().removesuffix(made.tail) + bytes.fromhex("ACED000570")
+    found = parse(data)
+    assert (found.properties, found.problem) == (None, None)
+    assert encode(found) == data
+    assert (facts.kind(found).kind, facts.kind(found).certain) == ("savepoint", True)
+    for damaged in (data[:-1], data + b"p", data[:-1] + b"q"):
+        assert parse(damaged).problem is not None
+
+
 def test_a_uid_proves_itself_against_an_operators_hash() -> None:
     assert operator_id("totals") == "8eeed16b661251f13cfc6a3c5e75c420"
     old = parse((next((DATA / "old-1.20-hashmap-checkpoint").glob("*/chk-4")) / "_metadata").read_bytes())

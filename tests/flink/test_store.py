@@ -25,7 +25,21 @@ from formats.flink.files.layout import is_flink
 from formats.flink.store import FlinkStore
 from formats.ids import ChannelId, TaskId
 from formats.view import Status
-from tests.support.flink.cases import ALL, CANONICAL, HASHMAP, MERGED, OLD, OPEN, UNALIGNED, check, codes, largest
+from tests.support.archives import unpacked
+from tests.support.commands import run_command
+from tests.support.flink.cases import (
+    ALL,
+    CANONICAL,
+    HASHMAP,
+    MERGED,
+    OLD,
+    OPEN,
+    UNALIGNED,
+    check,
+    codes,
+    content,
+    largest,
+)
 from tests.support.flink.truth import DATA
 
 
@@ -336,3 +350,25 @@ def test_no_flipped_byte_of_the_metadata_breaks_the_view_the_check_or_the_copy(p
             plan = plan_flink(store)
             if not isinstance(plan, NoPlan):
                 restore_flink(plan, store, str(tmp_path / f"copy-{i}"))
+
+
+def test_a_savepoint_of_the_state_processor_api_is_complete_and_restorable(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """SavepointWriter.fromExisting of Flink 2.3.0. Its properties are null; a job of Flink 2.3 started from it."""
+    savepoint = tmp_path / "sp"
+    shutil.copytree(unpacked(DATA / "state-processor.tar.xz") / "sp", savepoint)
+    store = FlinkStore(str(savepoint))
+    report = check(store)
+    assert (codes(report), report.report.restorable) == ([], (2,))
+    assert run_command("inspect", capsys, savepoint, "--latest-restorable", "-q")[:2] == (0, f"{savepoint}\n")
+    plan = tmp_path / "plan.json"
+    code, out, _ = run_command("plan-recovery", capsys, savepoint, "--out", plan)
+    assert (code, "Flink can restore it where it lies" in out) == (0, True)
+    assert run_command("restore", capsys, plan, "--to", tmp_path / "copy")[0] == 0
+    assert (tmp_path / "copy" / "_metadata").read_bytes().endswith(bytes.fromhex("ACED000570"))
+    assert content(FlinkStore(str(tmp_path / "copy"))) == content(store)
+    changes = tmp_path / "changes.yaml"
+    changes.write_text("version: 1\nremoved: [src]\n")
+    assert run_command("rewrite", capsys, savepoint, "--changes", changes, "--to", tmp_path / "changed")[0] == 0
+    assert codes(check(FlinkStore(str(tmp_path / "changed")))) == []

@@ -24,14 +24,22 @@ _FLAGS: Final = {
 """In the order in which Java writes them: by name."""
 
 
-def parse(r: Reader) -> Properties:
-    """The properties at the cursor, to the end of the file. Damaged if they are none, or bytes follow."""
+def parse(r: Reader) -> Properties | None:
+    """Return the properties at the cursor, to the end of the file; None for Java's null.
+
+    The State Processor API writes null, as does every writer that makes a `CheckpointMetadata` without properties.
+    Flink restores it.
+
+    Raises Damaged if they are something else, or bytes follow.
+    """
     at = r.pos
     if not r.left:
         raise r.error("ends before its properties", "properties")
     root = read_value(r)
     if r.left:
         raise r.error(f"{r.left} bytes after the properties", "properties")
+    if root is None:
+        return None
     if not isinstance(root, JavaObject) or root.class_name != _CLASS:
         raise r.error(f"not an object of class {_CLASS}", "properties", at)
     kind = root.fields.get("checkpointType")

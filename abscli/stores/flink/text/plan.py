@@ -14,6 +14,7 @@ from abscli.text.columns import clean, number, size, wrapped
 from formats.flink.metadata.handles import Backend
 from formats.flink.plan import FlinkPlan
 from formats.plan import Plan
+from formats.storage import absolute
 from formats.version import FORMAT_VERSION
 
 ROWS = 20
@@ -53,7 +54,9 @@ def next_commands(plan: Plan[FlinkPlan], plan_file: str | None) -> list[str]:
     start = [plan.body.command] if plan.body.command else []
     if plan_file is not None:
         return [*start, f"{restore_command(plan, plan_file)} --to NEWDIR"]
-    return [*start, plan_command(plan.store or "STORE", plan.body.epoch, plan.read)]
+    named_alone = plan.store is not None and plan.body.directory == absolute(plan.store)
+    command = plan_command(plan.store or "STORE", None if named_alone else plan.body.epoch, plan.read)
+    return [*start, command]
 
 
 def restored_text(done: FlinkRestored, width: int = 80) -> str:
