@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final
+
+import msgspec
 
 from formats.errors import Damaged, NotFound, UnsafePath, UnsupportedVersion
 from formats.spark import layout
@@ -20,10 +26,13 @@ from formats.spark.logs.operators import (
     parse_operator,
     schema_here,
 )
+from formats.spark.logs.settings import agreed
 from formats.spark.state.schema import StateSchema, parse_schema, schema_path, schema_v3_dir
 from formats.storage import Storage
 
 _UUID = re.compile("-".join(f"[0-9A-Fa-f]{{1,{length}}}" for length in (8, 4, 4, 4, 12)))
+ASKED: Final = 9
+"""The newest batches whose offsets say which settings a query has: none of them decides alone."""
 UNREADABLE = (Damaged, UnsupportedVersion, UnsafePath, NotFound)
 
 
@@ -45,6 +54,7 @@ class Checkpoint:
         self._batches: dict[str, list[int]] = {}
         self._offsets: dict[int, Offsets] = {}
         self._commits: dict[int, Commit] = {}
+        self._settings: dict[str, str] | None = None
         self._operators: dict[int, OperatorInfo] | None = None
         self._schemas: dict[tuple[int, str], tuple[StateSchema, ...]] = {}
         self.family_ids: dict[tuple[int, str, int], dict[str, int]] = {}
@@ -76,7 +86,7 @@ class Checkpoint:
         """Drop everything that has been read: a running query has changed the checkpoint meanwhile."""
         for cache in (self._listed, self._state, self._batches, self._offsets, self._commits, self._schemas):
             cache.clear()
-        self._operators = None
+        self._operators = self._settings = None
         self.family_ids.clear()
 
     def has(self, path: str) -> bool:
@@ -149,13 +159,22 @@ class Checkpoint:
         return self._commits[batch]
 
     def newest_offsets(self) -> Offsets | None:
-        """The newest offsets that can be read: they carry the settings that the query keeps for life."""
+        """The newest offsets that can be read, with the settings that the query keeps for life (`as_kept`)."""
+        newest = next(self._readable_offsets(), None)
+        return None if newest is None else self.as_kept(newest)
+
+    def as_kept(self, offsets: Offsets) -> Offsets:
+        """The offsets of a batch, with the settings that most of the newest batches agree on."""
+        if self._settings is None:
+            newest = list(islice(self._readable_offsets(), ASKED))
+            self._settings = agreed(newest[::-1])
+        return msgspec.structs.replace(offsets, conf={**offsets.conf, **self._settings})
+
+    def _readable_offsets(self) -> Iterator[Offsets]:
+        """The offsets that can be read, the newest first."""
         for batch in reversed(self.batches(layout.OFFSETS)):
-            try:
-                return self.offsets(batch)
-            except UNREADABLE:
-                continue
-        return None
+            with contextlib.suppress(*UNREADABLE):
+                yield self.offsets(batch)
 
     def state_format(self) -> int | None:
         """1, or 2 where commits name the unique ids of the state; None before the first commit that can be read."""

@@ -258,7 +258,7 @@ class SparkStore(CheckpointStore):
         if not count or offsets is None:
             return None
         try:
-            return len(load(self.checkpoint, folder, pf, epoch + 1, offsets.row_checksum))
+            return len(load(self.checkpoint, folder, pf, epoch + 1, self.checkpoint.as_kept(offsets).row_checksum))
         except UNREADABLE:
             return None
 
@@ -301,8 +301,9 @@ class SparkStore(CheckpointStore):
         return result
 
     def _offsets(self, epoch: int) -> Offsets:
+        """The offsets of a batch, or else of the newest one, with the settings that the query keeps for life."""
         try:
-            return self.checkpoint.offsets(epoch)
+            return self.checkpoint.as_kept(self.checkpoint.offsets(epoch))
         except UNREADABLE:
             newest = self.checkpoint.newest_offsets()
             if newest is None:

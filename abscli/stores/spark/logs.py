@@ -17,6 +17,7 @@ from formats.spark.evidence.gathering import BatchEvidence, CheckpointEvidence
 from formats.spark.logs import places
 from formats.spark.logs.offsets import CONF, PARTITIONS, Offsets
 from formats.spark.logs.repartitions import Repartition, repartitions
+from formats.spark.logs.settings import right_value, why_illegal
 
 Findings = dict[int, dict[str, Finding]]
 """Findings by batch and message."""
@@ -70,14 +71,17 @@ def _offsets(batch: BatchEvidence) -> Offsets:
 
 
 def _settings(batches: list[BatchEvidence], *, stateful: bool) -> Iterator[Contradiction]:
-    """A query keeps its settings for life; an upgrade adds some. The value that most batches have is right."""
+    """A query keeps its settings for life; an upgrade adds some. The legal value that most batches have is right."""
     names = {name for batch in batches for name in _offsets(batch).conf}
-    for name in sorted(names - ({PARTITIONS} if stateful else set())):
+    for name in sorted(names):
         own = [(batch.batch, _offsets(batch).conf.get(name)) for batch in batches]
-        votes = Counter(value for _, value in own if value is not None)
-        right = votes.most_common(1)[0][0]  # of a tie the older
+        right = right_value(name, [value for _, value in own])
         for number, value in own:
-            if value is not None and value != right:
+            illegal = None if value is None else why_illegal(name, value)
+            if illegal is not None:
+                message = f"has {name} {value!r}, which {illegal}: Spark does not start with it"
+                yield layout.offsets(number), message, number
+            elif value not in (None, right) and not (name == PARTITIONS and stateful):
                 message = f"has {name} {value!r}, the other batches {right!r}: a query keeps it for life"
                 yield layout.offsets(number), message, number
     for before, batch in pairwise(batches):

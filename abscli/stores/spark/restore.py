@@ -168,7 +168,7 @@ def _renewed(plan: Plan[SparkPlan], store: SparkStore, pinned: PinnedFile, to: s
     problem = difference(pinned, hashlib.sha256(data).hexdigest())
     if problem is not None:
         raise stale(plan, problem)
-    copied = {file.path for file in (*plan.relies_on, *plan.body.write, *plan.body.restored_files)}
+    copied = {file.path for file in plan.relies_on} | {file.path for file in plan.body.restored_files}
     return renewed(pinned.path, data, to=to, moves=plan.body.moved, copied=copied)
 
 

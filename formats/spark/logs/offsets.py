@@ -15,6 +15,11 @@ NEWEST_COMMIT = 3
 """With the sinks that the query has had, by name (Spark 4.3's sink evolution)."""
 CONF = "spark.sql.streaming.stateStore."
 PARTITIONS = "spark.sql.shuffle.partitions"
+KNOWN_PROVIDERS = {
+    f"org.apache.spark.sql.execution.streaming.state.{name}StateStoreProvider": short
+    for name, short in (("HDFSBacked", "hdfs"), ("RocksDB", "rocksdb"))
+}
+"""Classes that keep state, and what they are called here."""
 NAMED_SOURCES = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 """Whether sources go by their names, so that they may come and go (Spark 4.2 on)."""
 
@@ -57,7 +62,7 @@ class Offsets(msgspec.Struct, frozen=True):
     @property
     def row_checksum(self) -> bool:
         """Whether rows of state carry a checksum (Spark 4.1 on)."""
-        return self.conf.get(CONF + "rowChecksum.enabled") == "true"
+        return self.conf.get(CONF + "rowChecksum.enabled", "").lower() == "true"
 
     @property
     def encoding(self) -> str:
@@ -73,7 +78,7 @@ class Offsets(msgspec.Struct, frozen=True):
     @property
     def strict(self) -> bool:
         """Whether state is sure to be partitioned by all key columns; older queries may go on without (SPARK-38204)."""
-        return self.conf.get("spark.sql.streaming.statefulOperator.useStrictDistribution", "true") == "true"
+        return self.conf.get("spark.sql.streaming.statefulOperator.useStrictDistribution", "true").lower() == "true"
 
 
 class Commit(msgspec.Struct, frozen=True):
