@@ -15,7 +15,7 @@ from abscli.engine.errors import EngineError
 from abscli.report.findings import Code
 from abscli.stores.spark.diff import Refusal, diff_conf, diff_schemas
 from abscli.stores.spark.reader import deep_check, spark_rows
-from abscli.stores.spark.relocate import input_uri, move_metadata, move_source_log, renewed, uri
+from abscli.stores.spark.relocate import Relocation, input_uri, move_metadata, move_source_log, renewed, uri
 from abscli.stores.spark.rewind import Rewind, rewind
 from abscli.stores.spark.verdict import check_spark
 from formats.errors import NoRecovery
@@ -42,7 +42,8 @@ def carry_out(made: Rewind, root: Path, to: Path) -> None:
         (to / file.path).parent.mkdir(parents=True, exist_ok=True)
         data = file.data
         if data is None:
-            data = renewed(file.path, (root / file.path).read_bytes(), to=str(to), moves=(), copied={*made.keep})
+            relocation = Relocation(str(root), str(to), (), {*made.keep})
+            data = renewed(file.path, (root / file.path).read_bytes(), relocation)
         (to / file.path).write_bytes(data)
 
 
@@ -67,7 +68,7 @@ def test_schemas_in_a_bucket_are_named_as_sparks_client_calls_it(written: str, t
     """`s3://` is our word for a bucket, and Spark may know it as `s3a://` alone."""
     schema = "state/0/_stateSchema/default/0_5e1f3a54-6f9b-4e0c-9df0-6a6d4fbb6f6c"
     info = {"stateStoreInfo": [{"stateSchemaFilePaths": [f"{written}/{schema}"]}]}
-    moved = renewed("state/0/_metadata/v2/0", f"v2\n{json.dumps(info)}".encode(), to=to, moves=(), copied={schema})
+    moved = renewed("state/0/_metadata/v2/0", f"v2\n{json.dumps(info)}".encode(), Relocation("/q", to, (), {schema}))
     assert json.loads(moved.split(b"\n")[1])["stateStoreInfo"][0]["stateSchemaFilePaths"] == [f"{name}/{schema}"]
 
 

@@ -1,4 +1,5 @@
-"""Absolute paths inside a Spark checkpoint, rewritten for another place: of schemas and of inputs. Pure."""
+"""Absolute paths inside a Spark checkpoint, rewritten for another place: of schemas, of inputs, and in files of
+connectors, such as Delta's log of schemas. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import json
 import posixpath
 import re
 from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
@@ -20,6 +22,12 @@ from formats.storage import common_name
 METADATA = re.compile(rf"{layout.STATE}/\d+/_metadata/(metadata|v2/\d+)")
 """Where an operator's metadata lies."""
 
+LARGEST_FOREIGN = 1 << 24
+"""Bytes of a connector's file up to which it is searched for places of the checkpoint."""
+_OWN = frozenset({layout.METADATA, layout.OFFSETS, layout.COMMITS, layout.STATE})
+_SOURCE_PATH = re.compile(r'"sourceMetadataPath":\s*"([^"\\]+)/sources/[^"/\\]+"')
+"""How Delta's log of schemas (`schemaTrackingLocation`) names the source's folder in the checkpoint; the start of the
+query compares it (Delta 4.0, `PersistedMetadata`)."""
 _ESCAPED = re.compile(r'[\x00-\x20"#%<>?\[\\\]^`{|}\x7f]')
 
 
@@ -37,16 +45,31 @@ def input_uri(path: str) -> str:
     return "file://" + _ESCAPED.sub(lambda match: quote(match[0]), plain)
 
 
-def renewed(path: str, data: bytes, *, to: str, moves: Sequence[Moved], copied: Set[str]) -> bytes:
-    """A file of a copy at `to`, with the places in it that hold there; the bytes as they are if they name none.
+@dataclass(frozen=True, slots=True)
+class Relocation:
+    """A copy that is made of a checkpoint.
 
+    root: where the checkpoint is, as a path or URI.
+    to: where the copy will be.
+    moves: of inputs.
     copied: all files of the copy.
     """
+
+    root: str
+    to: str
+    moves: Sequence[Moved]
+    copied: Set[str]
+
+
+def renewed(path: str, data: bytes, copy: Relocation) -> bytes:
+    """A file of a copy, with the places in it that hold there; the bytes as they are if they name none."""
+    if is_foreign(path):
+        return move_foreign(data, copy.root, copy.to) or data
     if path.startswith(f"{layout.SOURCES}/"):
-        for move in moves:
+        for move in copy.moves:
             data = move_source_log(data, path, move.old, move.new)[0]
         return data
-    return move_metadata(data, path, to, copied) or data
+    return move_metadata(data, path, copy.to, copy.copied) or data
 
 
 def move_metadata(data: bytes, path: str, to: str, copied: Set[str]) -> bytes | None:
@@ -103,3 +126,45 @@ def move_source_log(data: bytes, path: str, old: str, new: str) -> tuple[bytes, 
             line = json.dumps(entry, separators=(",", ":"), ensure_ascii=False)
         out.append(line)
     return "\n".join(out).encode(), changed
+
+
+def is_foreign(path: str) -> bool:
+    """Tell if a file of a checkpoint is a connector's own, and neither Spark's nor the log of a source."""
+    top, *rest = path.split("/")
+    return top not in _OWN and not (top == layout.SOURCES and len(rest) < 3)
+
+
+def move_foreign(data: bytes, root: str, to: str) -> bytes | None:
+    """A connector's file with the places of the checkpoint in it at the copy; None if it names none.
+
+    Places are texts in JSON that begin with the path of the checkpoint: where it is, or where it was when Delta wrote
+    its log of schemas.
+    """
+    if len(data) > LARGEST_FOREIGN:
+        return None
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+    roots = {form for known in {root, *_SOURCE_PATH.findall(text)} for form in _forms(known)}
+    pattern = "|".join(re.escape(form) for form in sorted(roots, key=len, reverse=True))
+    moved, count = re.subn(f'"({pattern})(?=[/"])', lambda match: f'"{_like(match[1], to)}', text)
+    return moved.encode() if count else None
+
+
+def _forms(root: str) -> list[str]:
+    """A path or URI in all ways in which it may be written."""
+    name, slashes, rest = root.rstrip("/").partition("://")
+    if slashes and name != "file":
+        other = {"s3": ("s3", "s3a", "s3n"), "abfs": ("abfs", "abfss")}
+        return [f"{client}://{rest}" for client in next((own for own in other.values() if name in own), (name,))]
+    path = "/" + re.sub("^file:", "", root).strip("/")
+    return [path, f"file:{path}", f"file://{path}"]
+
+
+def _like(written: str, to: str) -> str:
+    """The place of the copy, written as another place was."""
+    if "://" in to or (":" in written and not written.startswith("file:")):
+        return _by_client(uri(to), written)
+    path = uri(to).removeprefix("file:")
+    return written[: len(written) - len(written.removeprefix("file:").lstrip("/")) - 1] + path

@@ -17,7 +17,7 @@ from abscli.stores.copying import NewCopy, check_target, new_copy, roots, work_o
 from abscli.stores.pinned import check_files, difference, stale
 from abscli.stores.spark.check import workers
 from abscli.stores.spark.plan import why_not
-from abscli.stores.spark.relocate import renewed
+from abscli.stores.spark.relocate import Relocation, renewed
 from abscli.stores.spark.sink_copy import check_sink, counts_of, log_folders, write_sink
 from abscli.stores.spark.verdict import check_spark
 from formats.errors import NoRecovery, NotFound
@@ -26,7 +26,7 @@ from formats.spark import layout
 from formats.spark.evidence.gathering import gather
 from formats.spark.plan import SparkPlan
 from formats.spark.store import SparkStore
-from formats.storage import Storage, file_name, top_folder
+from formats.storage import Storage, absolute, file_name, top_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ def _renewed(plan: Plan[SparkPlan], store: SparkStore, pinned: PinnedFile, to: s
     if problem is not None:
         raise stale(plan, problem)
     copied = {file.path for file in plan.relies_on} | {file.path for file in plan.body.restored_files}
-    return renewed(pinned.path, data, to=to, moves=plan.body.moved, copied=copied)
+    return renewed(pinned.path, data, Relocation(absolute(store.path), to, plan.body.moved, copied))
 
 
 def _checked(plan: Plan[SparkPlan], storage: Storage) -> StoreReport:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from abscli.stores.spark.commits import commit_of
 from abscli.stores.spark.logs import contradictions
-from abscli.stores.spark.relocate import METADATA, move_metadata, move_source_log
+from abscli.stores.spark.relocate import METADATA, is_foreign, move_foreign, move_metadata, move_source_log
 from formats.errors import NoRecovery, NotFound
 from formats.spark import layout
 from formats.spark.checkpoint import UNREADABLE, Checkpoint
@@ -32,6 +32,7 @@ from formats.spark.logs.source_log import SourceEvidence
 from formats.spark.plan import Moved, SetPosition
 from formats.spark.replay import Chain
 from formats.spark.state.rocks import parse_zip
+from formats.storage import absolute
 
 _OPERATOR = re.compile(rf"{layout.STATE}/\d+/_metadata/metadata")
 """An operator's metadata of version 1."""
@@ -313,6 +314,10 @@ def _renewed(checkpoint: Checkpoint, path: str, moves: Sequence[Moved]) -> Write
                 return Write(path, "names schemas by their absolute paths", None)
         except UNREADABLE:
             return None
+    if is_foreign(path) and main_file(path) == path and checkpoint.size(path) is not None:
+        if move_foreign(checkpoint.read(path), absolute(checkpoint.storage.root), "") is not None:
+            return Write(path, "names places in the checkpoint by their absolute paths", None)
+        return None
     parts = path.split("/")
     if moves and len(parts) == 3 and parts[0] == layout.SOURCES and layout.log_entry(parts[2]) is not None:
         data = checkpoint.read(path)
