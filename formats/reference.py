@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 from formats.errors import FormatError
+from formats.path_maps import split_map
 from formats.redaction import refuse_credentials, refuse_credentials_in
 
 _TAG = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,99}")
@@ -75,7 +76,7 @@ class ReadOptions:
     def __post_init__(self) -> None:
         refuse_credentials_in(self.search, "--search")
         refuse_credentials_in(self.topology, "--topology")
-        refuse_credentials_in(tuple(side for mapped in self.path_map for side in mapped.split("=", 1)), "--path-map")
+        refuse_credentials_in(tuple(side for mapped in self.path_map for side in split_map(mapped)), "--path-map")
 
     def given(self) -> dict[str, tuple[str, ...]]:
         """Those that were given, by name."""

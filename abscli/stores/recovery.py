@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from abscli.stores.copying import check_target
 from abscli.stores.reasons import NoPlan
+from formats.path_maps import split_map
 from formats.plan import Body, Plan
 from formats.reference import NOTHING, ReadOptions
 from formats.storage import absolute
@@ -150,7 +151,7 @@ def restore_command(plan: Plan[Any], plan_file: str) -> str:
 
 def remote_places(plan: Plan[Any]) -> list[str]:
     """Return the places on other hosts that a plan reads: its store, and where it looks for moved files."""
-    moved = [pair.partition("=")[2] for pair in plan.read.path_map]
+    moved = [split_map(pair)[1] for pair in plan.read.path_map]
     places = [plan.store or "", *plan.read.search, *moved]
     return list(dict.fromkeys(place for place in places if "://" in place and not place.startswith("file:")))
 
@@ -250,10 +251,10 @@ def refuse_others(given: Mapping[str, object], options: frozenset[str], words: s
 
 def lasting(options: ReadOptions) -> ReadOptions:
     """Read options with paths that mean the same from every folder; OLD of a `--path-map` is a name, and stays."""
-    moves = (text.partition("=") for text in options.path_map)
+    moves = ((text, *split_map(text)) for text in options.path_map)
     return ReadOptions(
         search=tuple(map(absolute, options.search)),
-        path_map=tuple(f"{old}={absolute(new)}" if new else old + equals for old, equals, new in moves),
+        path_map=tuple(f"{old}={absolute(new)}" if new else text for text, old, new in moves),
         uid=tuple(options.uid),
         type=tuple(options.type),
         topology=tuple(map(absolute, options.topology)),

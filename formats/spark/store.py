@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from formats.spark.logs import log as logs
 from formats.spark.logs import places
 from formats.spark.logs.offsets import Offsets
 from formats.spark.logs.operators import OperatorInfo, StoreInfo
+from formats.spark.logs.sources import SourceFile, parse_source
 from formats.spark.purging import has_lost_offsets
 from formats.spark.replay import Chain, PartitionFiles, load, partition_files
 from formats.spark.state.codings import Family, expected_partitions, families, family_numbers
@@ -215,6 +217,15 @@ class SparkStore(CheckpointStore):
             positions = (*positions, Position("files", count, None))
         task = TaskFacts(source_task(name), tuple(files), None, positions, None, None)
         return OperatorFacts(task.task.operator, f"{kind} source" if kind else "source", 1, None, None, (task,))
+
+    def inputs(self) -> Iterator[SourceFile]:
+        """The input files that the logs of all file sources name, as far as they can be read."""
+        for name in self.checkpoint.folders(layout.SOURCES):
+            folder = f"{layout.SOURCES}/{name}"
+            for file in self.checkpoint.files(folder):
+                with contextlib.suppress(*UNREADABLE):
+                    if layout.log_entry(file) is not None:
+                        yield from parse_source(self.checkpoint.read(f"{folder}/{file}"), f"{folder}/{file}")
 
     def _input_files(self, entries: list[str]) -> int | None:
         """How many files the entries of a source's log name; None if one cannot be read."""

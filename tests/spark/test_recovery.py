@@ -150,6 +150,25 @@ def test_a_lost_query_id_is_asked_for(tmp_path: Path, told: Any) -> None:
     assert json.loads((tmp_path / "copy/metadata").read_text()) == {"id": own}
 
 
+@pytest.mark.parametrize("partition", ["dt=2026-01-01", "dt=1/hour=2", "dt="])
+def test_inputs_that_have_moved_may_have_equals_signs_in_their_paths(
+    partition: str, tmp_path: Path, told: Any
+) -> None:
+    """With `dt=` the old path could end before or after `=`: the one that is an input is meant."""
+    root = copy_of("file_compact", tmp_path, sidecars=False)
+    for path in (root / "sources/0").iterdir():
+        version, *lines = path.read_text().split("\n")
+        entries = [json.loads(line) for line in lines]
+        for entry in entries:
+            entry["path"] = f"file:///in/{partition}/part=0/{Path(entry['path']).name}"
+        path.write_text("\n".join([version, *map(json.dumps, entries)]))
+    options = ("--path-map", f"/in/{partition}/part=0=/new/{partition}/part=0")
+    plan = restored(told, root, tmp_path / "copy", *options)
+    assert plan["moved"] == [
+        {"from": f"file:///in/{partition}/part=0", "to": f"file:///new/{partition}/part=0"}
+    ]  # fmt: skip
+
+
 def test_inputs_that_have_moved_are_named_anew(tmp_path: Path, told: Any) -> None:
     root = copy_of("file_compact", tmp_path)
     code, plan = told("plan-recovery", root)

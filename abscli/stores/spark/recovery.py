@@ -19,6 +19,7 @@ from abscli.stores.spark.restore import SparkRestored
 from abscli.stores.spark.sink_copy import log_folders
 from abscli.stores.spark.text import plan as text_plan
 from abscli.text.columns import size
+from formats.path_maps import splits
 from formats.plan import Plan
 from formats.spark.plan import Moved, SparkPlan
 from formats.spark.store import SparkStore
@@ -41,7 +42,7 @@ class SparkRecovery(Recovery[SparkStore, SparkPlan, SparkRestored]):
         if request.query_id is not None:
             _check_id(request.query_id)
         plan = plan_spark(
-            store, batch=request.epoch, query_id=request.query_id, moves=_moves(request.path_map),
+            store, batch=request.epoch, query_id=request.query_id, moves=_moves(request.path_map, store),
             next_as_before=request.keep_in_flight, sink=request.sink,
             positions=_positions(request), names=_names(request),
             progress=lambda read: watch(f"checked {size(read)} of state"),
@@ -138,14 +139,21 @@ def _names(request: PlanRequest) -> dict[str, str]:
     return names
 
 
-def _moves(texts: Sequence[str]) -> list[Moved]:
+def _moves(texts: Sequence[str], store: SparkStore) -> list[Moved]:
     moves = []
     for text in texts:
-        old, equals, new = text.partition("=")
-        if not equals or not all(part.startswith("/") or ":/" in part for part in (old, new)):
+        ways = [Moved(input_uri(old), input_uri(new)) for old, new in splits(text) if _absolute(old) and _absolute(new)]
+        if not ways:
             raise BadOption("--path-map", f"{text!r} is not OLD=NEW with two absolute paths or URIs")
-        moves.append(Moved(input_uri(old), input_uri(new)))
+        if len(ways) > 1:  # more than one path in it may begin after a `=`: the one that is an input was meant
+            inputs = [one.path for one in store.inputs()]
+            ways.sort(key=lambda way: not any(path.startswith(f"{way.old}/") for path in inputs))
+        moves.append(ways[0])
     return moves
+
+
+def _absolute(path: str) -> bool:
+    return path.startswith("/") or ":/" in path
 
 
 def _check_moves(body: SparkPlan) -> None:

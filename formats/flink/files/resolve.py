@@ -20,6 +20,7 @@ from typing import Final, Protocol
 import msgspec
 
 from formats.flink.metadata.handles import FileHandle, RelativeHandle, SegmentHandle, StreamHandle
+from formats.path_maps import split_map
 from formats.storage import common_name
 
 
@@ -97,8 +98,8 @@ def _trim(path: str) -> str:
 
 def parse_path_map(text: str) -> PathMap:
     """`OLD=NEW`; ValueError if it is not that."""
-    old, equals, new = text.partition("=")
-    if not equals or not old or not new:
+    old, new = split_map(text)
+    if not old or not new:
         raise ValueError(f"{text!r} is not OLD=NEW")
     return PathMap(plain(old), plain(new))
 
