@@ -69,6 +69,7 @@ class Display:
         """What has just happened."""
         from abscli.engine.sources.inputs import LaterInput
         from abscli.engine.telemetry.news import (
+            AbandonedAtOnce,
             Begun,
             EpochDone,
             EpochGivenUp,
@@ -87,6 +88,7 @@ class Display:
             SlotsAwaited,
             SlowSink,
             StaysWritten,
+            StopDelayed,
             Stopping,
             WatermarkHeld,
             WatermarkReleased,
@@ -95,7 +97,7 @@ class Display:
         from abscli.text.columns import counted, size
         from abscli.text.recoveries import recovered, recovering
         from abscli.text.skipped import skipped_text
-        from abscli.text.waits import continues_text, held_hint, held_text, slow_sink_text
+        from abscli.text.waits import continues_text, held_hint, held_text, slow_sink_text, wait_text
 
         match news:
             case Begun(topology, policy):
@@ -140,6 +142,15 @@ class Display:
                 when = "" if begun else " as soon as the job has started"
                 text = f"{name}: taking a last epoch{when}; a second signal leaves at once"
                 output.note(text, event="stopping", signal=name)
+            case StopDelayed(number, waits):
+                name = signal.Signals(number).name
+                steps = "; ".join(map(wait_text, waits))
+                text = f"{name}: the job cannot stop yet: {steps}. A second signal ends it at once"
+                output.note(text, event="stop-delayed", signal=name, waits=[wait.operator for wait in waits])
+            case AbandonedAtOnce(number):
+                name = signal.Signals(number).name
+                text = "stopped by a second signal, without a last epoch"
+                output.warn(text, "continue with --resume", event="abandoned", signal=name)
             case Silent(worker, peer, seconds, paused):
                 both = f"{worker} and {peer} have not received anything from each other"
                 text = f"{worker} has not answered" if peer is None else both

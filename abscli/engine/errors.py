@@ -34,6 +34,13 @@ class EngineStopped(EngineError):
     exit_code = 6
 
 
+class ServerUnavailable(EngineStopped):
+    """A server did not answer, or could not do what was asked, for as long as that is waited for.
+
+    hint: what to do before the job resumes.
+    """
+
+
 class Overtaken(EngineStopped):
     """Another attempt has the store or a sink now."""
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from types import FrameType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -22,7 +20,7 @@ from abscli.engine.channels.door import is_loopback
 from abscli.engine.channels.messages import JobSpec, Patience
 from abscli.engine.coordinator import Progress, Service
 from abscli.engine.drivers.inline import InlineWorkers
-from abscli.engine.errors import EngineStopped, Overtaken, UsageError
+from abscli.engine.errors import EngineStopped, Overtaken, ServerUnavailable, UsageError
 from abscli.engine.functions import refuse_in_imports
 from abscli.engine.generations.generation import publish
 from abscli.engine.generations.rescaling import JobSinks
@@ -33,7 +31,8 @@ from abscli.engine.runnable import check_runnable
 from abscli.engine.sinks.outputs import Outputs
 from abscli.engine.sources.inputs import LaterInput, later_input
 from abscli.engine.sources.kafka.topics import beginnings
-from abscli.engine.telemetry.news import Begun, Changed, News, SlotsAwaited, Stopping
+from abscli.engine.stopping import Signals, signals_handled
+from abscli.engine.telemetry.news import Begun, Changed, News
 from abscli.engine.telemetry.tracing import TraceFile, check_trace
 from abscli.engine.telemetry.wait_reports import WaitWatch
 from abscli.engine.waits import StepTimer, Wait
@@ -175,8 +174,11 @@ def run_job(
     timer, tell = StepTimer(), _one_at_a_time(on_news)
     outputs = _outputs(topology, options, timer)
     outputs.check_apart(storage.root)
-    with _signals(tell) as signals, lock.exclusive(storage, new=True), contextlib.ExitStack() as stack:
-        watch = stack.enter_context(WaitWatch(timer, tell))
+    watch = WaitWatch(timer, tell)
+    with (
+        signals_handled(tell, watch.current) as signals, lock.exclusive(storage, new=True), watch,
+        contextlib.ExitStack() as stack,
+    ):  # fmt: skip
         verify()
         request = _request(topology, options)
         # What can be refused is refused before Spark is started, which takes seconds.
@@ -324,7 +326,7 @@ def _attempt(
     on_progress: Callable[[Progress], None],
     on_news: Callable[[News], None],
     on_service: Callable[[Service], None],
-    signals: _Signals,
+    signals: Signals,
     trace: TraceFile | None,
     on_waits: Callable[[int, Iterable[Wait]], None],
 ) -> Outcome:
@@ -412,6 +414,8 @@ def _attempt(
     except EngineStopped as error:
         if (cause := _cause(error, journal, outputs)) is not None:
             raise cause from error
+        if isinstance(error, ServerUnavailable):
+            error.hint = journal.hint(error.hint)
         raise
     outputs.note_published(journal.store, coordinator.last_complete)
     if isinstance(coordinator, TracedCoordinator):
@@ -501,74 +505,3 @@ def _check_slots(slots: int | None, workers: int) -> None:
             f"{workers} workers need {workers} slots, but the master has only {slots}",
             hint=f"use --workers {slots}, or a --master with more slots",
         )
-
-
-SAME_WISH_SECONDS = 0.5
-"""A signal that comes again so soon is the same one: `timeout` sends it to the process and to its group."""
-
-
-TELL_SLOTS_SECONDS = 5.0
-"""From one word about slots that are awaited to the next."""
-
-
-class _Signals:
-    """SIGTERM and SIGINT ask for a last epoch, also before there is anything to ask; a second one leaves at once."""
-
-    def __init__(self, on_news: Callable[[News], None]) -> None:
-        self.received: list[int] = []
-        self._came = 0.0
-        self._waits_since = 0.0
-        self._tell_at = 0.0
-        self._on_news = on_news
-        self._service: Service | None = None
-
-    def while_waiting(self, slots: int) -> None:
-        """So many slots of a cluster have come; EngineStopped if a signal came: there is no job yet to take an epoch
-        of."""
-        if self.received:
-            error = EngineStopped("stopped by a signal while it waited for slots; nothing was written")
-            error.exit_code = 128 + self.received[0]
-            raise error
-        now = time.monotonic()
-        self._waits_since = self._waits_since or now
-        if now >= self._tell_at:
-            if self._tell_at:
-                self._on_news(SlotsAwaited(slots, now - self._waits_since))
-            self._tell_at = now + TELL_SLOTS_SECONDS
-
-    def attach(self, service: Service) -> None:
-        """From now on there is somebody to ask."""
-        self._service = service
-        if self.received:
-            service.request_stop()
-
-    def handle(self, number: int, frame: FrameType | None) -> None:
-        now = time.monotonic()
-        if self.received and number == self.received[-1] and now - self._came < SAME_WISH_SECONDS:
-            return
-        self._came = now
-        self.received.append(number)
-        if len(self.received) > 1:
-            error = EngineStopped("stopped by a second signal, without a last epoch")
-            error.exit_code = 128 + self.received[0]
-            if self._service is None:
-                raise error
-            self._service.abandon(error)
-        elif self._service is not None:
-            self._service.request_stop(number)  # which tells it, from its own loop
-        else:
-            with contextlib.suppress(RuntimeError):  # what is being written to stderr just now cannot be interrupted
-                self._on_news(Stopping(number, begun=False))
-
-
-@contextlib.contextmanager
-def _signals(on_news: Callable[[News], None]) -> Iterator[_Signals]:
-    signals = _Signals(on_news)
-    previous = {}
-    with contextlib.suppress(ValueError):  # not in the main thread: the caller handles signals
-        previous = {number: signal.signal(number, signals.handle) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield signals
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

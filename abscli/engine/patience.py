@@ -18,6 +18,14 @@ BETWEEN = 0.1
 Answer = TypeVar("Answer")
 
 
+class Interrupted(Unreachable):
+    """A server has worked on a question, and does not any more. silent: seconds since it did."""
+
+    def __init__(self, message: str, *, hint: str | None, silent: float) -> None:
+        super().__init__(message, hint=hint)
+        self.silent = silent
+
+
 def until_answered(
     ask: Callable[[], Answer], given_up: Callable[[Unreachable], EngineStopped], *, seconds: float | None = None
 ) -> Answer:
@@ -28,15 +36,20 @@ def until_answered(
 
     The reason is noted for the step that is running (`abscli.engine.waits`).
     """
-    deadline = time.monotonic() + (SECONDS if seconds is None else seconds)
+    longest, away_since = SECONDS if seconds is None else seconds, None
     while True:
+        began = time.monotonic()
         try:
             answer = ask()
             note_reason("")
             return answer
         except Unreachable as error:
+            now = time.monotonic()
             note_reason(error.message)
-            if time.monotonic() > deadline:
+            if away_since is None:
+                # Work that took minutes before it was interrupted is not counted.
+                away_since = now - error.silent if isinstance(error, Interrupted) else began
+            if now - away_since > longest:
                 raise given_up(error) from None
             time.sleep(BETWEEN)
 

@@ -20,7 +20,8 @@ from abscli.cli.running import Display
 from abscli.cli.stdout import stdout
 from abscli.engine.channels.messages import Lag, Lagging
 from abscli.engine.errors import EngineStopped
-from abscli.engine.job import _Signals, run_job
+from abscli.engine.job import run_job
+from abscli.engine.stopping import Signals
 from abscli.engine.telemetry.lateness import Lateness
 from abscli.engine.telemetry.news import EpochDone, EpochGivenUp, Late, News, Stopping
 from formats.ids import ChannelId, TaskId
@@ -226,7 +227,7 @@ def test_a_second_signal_later_leaves_at_once(tmp_path: Path) -> None:
 
 def test_signals_before_there_is_a_job_are_told_and_kept() -> None:
     news: list[News] = []
-    signals = _Signals(news.append)
+    signals = Signals(news.append)
     signals.handle(signal.SIGTERM, None)
     signals.handle(signal.SIGTERM, None)
     assert news == [Stopping(signal.SIGTERM, begun=False)]

@@ -257,7 +257,11 @@ def _connect(server: Address) -> socket.socket:
         return socket.create_connection(server, 10)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     sock.settimeout(10)
-    sock.connect(server)
+    try:
+        sock.connect(server)
+    except OSError:
+        sock.close()
+        raise
     return sock
 
 

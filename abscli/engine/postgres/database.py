@@ -3,13 +3,18 @@ never from a job, and go into no message."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from abscli.engine.errors import EngineStopped, UsageError
-from abscli.engine.patience import until_answered
+from abscli.engine.errors import EngineStopped, ServerUnavailable, UsageError
+from abscli.engine.patience import Interrupted, until_answered
+from abscli.engine.postgres import sessions
+from abscli.engine.postgres.sqlstates import LOCKED, UNANSWERED, trouble_of, trouble_of_connecting
+from abscli.engine.waits import note_reason
 from formats.errors import Unreachable
 from formats.job.model import Operator
 from formats.packages import install_command
@@ -19,17 +24,27 @@ if TYPE_CHECKING:
     import psycopg
     from psycopg import sql
 
+    from abscli.engine.postgres.watched import WatchedConnection
+
     Connection = psycopg.Connection[tuple[object, ...]]
 
 T = TypeVar("T")
-_MEANWHILE = {"sink": "staged rows are kept until then"}
+CONNECT_SECONDS = 10
+"""Seconds for opening a connection."""
+LOOK_SECONDS = 5
+"""The same for a connection that only asks what became of a statement."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """An operator's table. url_env: the variable with the URL of its database; service: of libpq's service file; with
-    neither, libpq's own variables say where it is. schema: None for where the database looks first. role: what the
-    operator is."""
+    """An operator's table.
+
+    url_env: the variable with the URL of its database; service: of libpq's service file; with neither, libpq's own
+    variables apply.
+    schema: None for the first schema of the search path.
+    role: what the operator is.
+    lost: sessions whose connection was lost, which may still hold locks, or carry out a statement.
+    """
 
     operator: str
     name: str
@@ -37,6 +52,7 @@ class Table:
     url_env: str | None
     service: str | None
     role: str = "sink"
+    lost: list[sessions.Backend] = field(default_factory=list, compare=False, repr=False)
 
     @classmethod
     def of(cls, operator: Operator) -> Table:
@@ -59,11 +75,23 @@ class Table:
         """What facts call it."""
         return f"postgres:{self.title}"
 
-    def connect(self) -> Connection:
-        """A connection of its own, each statement of which is a transaction unless one is begun.
+    def connect(self, tell: Callable[[str], None] | None = None) -> Connection:
+        """Open a connection of its own, each statement of which is a transaction unless one is begun.
 
-        UsageError where it is not said where the database is; psycopg's OperationalError where it cannot be reached.
+        tell: called with the reason if a statement takes long.
+        Raises UsageError if the location of the database is not known, psycopg.OperationalError if it cannot be
+        reached.
         """
+        connection = self._open(CONNECT_SECONDS)
+        connection.look, connection.tell = self._look, tell or note_reason
+        return connection
+
+    def _look(self, backend: sessions.Backend) -> sessions.Session | None:
+        """Ask on a second connection for a session."""
+        with self._open(LOOK_SECONDS) as connection:
+            return sessions.look(connection, backend)
+
+    def _open(self, seconds: int) -> WatchedConnection:
         try:
             import psycopg
         except ImportError:
@@ -71,14 +99,9 @@ class Table:
                 f"{self.owner} uses a PostgreSQL table, but the package psycopg is not installed",
                 hint=install_command("psycopg"),
             ) from None
-        url = ""
-        if self.url_env is not None:
-            url = os.environ.get(self.url_env, "")
-            if not url:
-                raise UsageError(
-                    f"{self.owner}: the environment variable {self.url_env} is not set",
-                    hint=f"set {self.url_env} to the URL of the database, for the driver and every worker",
-                )
+        from abscli.engine.postgres.watched import WatchedConnection, keep_alive
+
+        url = self._url()
         more: dict[str, Any] = {} if self.service is None else {"service": self.service}
         try:
             if not _is_unambiguous(url):
@@ -87,27 +110,44 @@ class Table:
                     "the user name",
                     hint="percent-encode the password: write @ as %40, / as %2F and : as %3A",
                 )
-            return psycopg.connect(url, autocommit=True, connect_timeout=10, application_name="abs", **more)
+            connection = WatchedConnection.connect(
+                url, autocommit=True, connect_timeout=seconds, application_name="abs", **more
+            )
         except psycopg.ProgrammingError:
             # What it says of a URL that cannot be read has pieces of that, of which one may be a password.
             where = f"the value of {self.url_env}" if self.url_env else "the value of libpq's variables"
             raise UsageError(
                 f"{self.owner}: {where} is not a database URL", hint="use postgresql://user@host/database"
             ) from None
+        try:
+            keep_alive(connection)
+            connection.backend = sessions.own_backend(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _url(self) -> str:
+        if self.url_env is None:
+            return ""
+        url = os.environ.get(self.url_env, "")
+        if not url:
+            raise UsageError(
+                f"{self.owner}: the environment variable {self.url_env} is not set",
+                hint=f"set {self.url_env} to the URL of the database, for the driver and every worker",
+            )
+        return url
 
     def ask(self, question: Callable[[Connection], T], *, seconds: float | None = None) -> T:
         """What the database answers on a connection of its own, as of `until_answered`."""
         return self.until_answered(lambda: self._ask(question), seconds=seconds)
 
     def until_answered(self, ask: Callable[[], T], *, seconds: float | None = None) -> T:
-        """As `patience.until_answered`; EngineStopped where that takes too long."""
+        """Return what the database answers; see `patience.until_answered`. Raises EngineStopped after its time."""
 
         def given_up(error: Unreachable) -> EngineStopped:
-            left = _MEANWHILE.get(self.role, "then run the job again with --resume")
-            return EngineStopped(
-                f"{self.owner}: the database of {self.title} does not answer: {error.message}",
-                hint=f"start the database again; {left}",
-            )
+            kept = " (the staged rows are kept)" if self.role == "sink" else ""
+            return ServerUnavailable(f"{self.owner}: {error.message}", hint=f"{error.hint}{kept}")
 
         return until_answered(ask, given_up, seconds=seconds)
 
@@ -119,26 +159,66 @@ class Table:
         return self.answer(self.reach(), ask)
 
     def answer(self, connection: Connection, question: Callable[[Connection], T]) -> T:
-        """What the database answers on a connection; Unreachable where it has gone away."""
+        """Return what the database answers on a connection. Raises Unreachable for an error that may pass."""
         import psycopg
 
         try:
             return question(connection)
-        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-            if connection.closed or isinstance(error, _going_away()):
-                raise Unreachable(first_line(error), path=self.title) from None
-            raise
+        except psycopg.Error as error:
+            if (passing := self._passing(error, connection)) is None:
+                raise
+            raise passing from None
 
-    def reach(self) -> Connection:
-        """As `connect`; Unreachable where the database does not answer."""
+    def _passing(self, error: psycopg.Error, connection: Connection) -> Unreachable | None:
+        """Return the error as one that may pass; None if it concerns the rows or the schema."""
+        import psycopg
+
+        trouble = trouble_of(error.sqlstate)
+        if error.sqlstate is None and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+            trouble = UNANSWERED
+            if (backend := getattr(connection, "backend", None)) is not None:
+                self.lost.append(backend)
+        if trouble is None:
+            return None
+        reason, seen = first_line(error), getattr(connection, "seen", None)
+        if error.sqlstate == LOCKED and seen is not None and seen.lock is not None:
+            return Unreachable(f"{seen.lock.text()}: {reason}", hint=seen.lock.remedy())
+        message = f"the database of {self.title} {trouble.problem}: {reason}"
+        note_reason(message)
+        if error.sqlstate == LOCKED:  # the wait for the lock is what takes long
+            return Unreachable(message, hint=trouble.hint)
+        return Interrupted(message, hint=trouble.hint, silent=getattr(connection, "silent", 0.0))
+
+    def reach(self, tell: Callable[[str], None] | None = None) -> Connection:
+        """Open a connection, and end the sessions whose connections were lost. Raises Unreachable; see `connect`.
+
+        A statement whose reply was lost may still run, and hold locks, until its session has ended.
+        """
+        note_reason(f"connecting to the database of {self.title}")
         try:
-            return self.connect()
+            connection = self.connect(tell)
         except Exception as error:
             import psycopg
 
             if isinstance(error, psycopg.OperationalError):
-                raise Unreachable(first_line(error), path=self.title) from None
+                trouble = trouble_of(error.sqlstate) or trouble_of_connecting(str(error))
+                message = f"the database of {self.title} {trouble.problem}: {first_line(error)}"
+                raise Unreachable(message, hint=trouble.hint) from None
             raise
+        try:
+            for backend in tuple(self.lost):
+                if not self.answer(connection, partial(sessions.end_session, backend=backend)):
+                    raise Unreachable(
+                        f"the database of {self.title} does not end the session with pid {backend.pid}, whose "
+                        "connection was lost",
+                        hint=f"run `select pg_terminate_backend({backend.pid})`",
+                    )
+                with contextlib.suppress(ValueError):  # another thread was first
+                    self.lost.remove(backend)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
 
 def _is_unambiguous(url: str) -> bool:
@@ -161,13 +241,6 @@ def identifier(table: Table, name: str) -> sql.Composable:
     from psycopg import sql
 
     return sql.Identifier(table.schema, name) if table.schema else sql.Identifier(name)
-
-
-def _going_away() -> tuple[type[Exception], ...]:
-    """What a server answers that is about to end, or begins."""
-    from psycopg import errors
-
-    return errors.AdminShutdown, errors.CrashShutdown, errors.CannotConnectNow, errors.TooManyConnections
 
 
 def first_line(error: Exception) -> str:

@@ -15,6 +15,7 @@ from abscli.engine.errors import UsageError
 from abscli.engine.sources.inputs import LaterInput
 from abscli.engine.telemetry.metrics_server import MetricsServer
 from abscli.engine.telemetry.news import (
+    AbandonedAtOnce,
     Begun,
     EpochDone,
     EpochGivenUp,
@@ -34,6 +35,7 @@ from abscli.engine.telemetry.news import (
     SlotsAwaited,
     SlowSink,
     StaysWritten,
+    StopDelayed,
     Stopping,
     WatermarkHeld,
     WatermarkReleased,
@@ -193,7 +195,9 @@ class JobMetrics:
                         self._waits.end(op.id)
             case FramesLetGo() | HeardAgain() | NewGeneration() | LaterInput() | OtherCode() | Rescaled():
                 pass
-            case OtherTimes() | SlotsAwaited() | WorkersAwaited() | SlowSink() | Stopping() | StaysWritten():
+            case OtherTimes() | SlotsAwaited() | WorkersAwaited() | SlowSink() | StaysWritten():
+                pass
+            case Stopping() | StopDelayed() | AbandonedAtOnce():
                 pass
             case _:
                 assert_never(news)

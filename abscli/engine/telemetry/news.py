@@ -71,6 +71,24 @@ class Stopping:
 
 
 @dataclass(frozen=True, slots=True)
+class StopDelayed:
+    """The last epoch that a signal has asked for is not complete yet.
+
+    waits: the steps that it waits for, at least one.
+    """
+
+    signal: int
+    waits: tuple[Wait, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AbandonedAtOnce:
+    """A second signal ends the process, without a last epoch. signal: the first one."""
+
+    signal: int
+
+
+@dataclass(frozen=True, slots=True)
 class SlotsAwaited:
     """A cluster has not as many slots yet as are wanted.
 
@@ -304,7 +322,7 @@ class StaysWritten:
 
 Changed = OtherCode | OtherTimes | NewGeneration | LaterInput | StaysWritten
 News = (
-    Begun | EpochDone | EpochGivenUp | Stopping | SlotsAwaited | WorkersAwaited | Late | Changed | Recovering
-    | FramesLetGo | Recovered | Rescaled | Silent | HeardAgain | OperatorWaits | OperatorContinues | SlowSink
-    | WatermarkHeld | WatermarkReleased
+    Begun | EpochDone | EpochGivenUp | Stopping | StopDelayed | AbandonedAtOnce | SlotsAwaited | WorkersAwaited | Late
+    | Changed | Recovering | FramesLetGo | Recovered | Rescaled | Silent | HeardAgain | OperatorWaits
+    | OperatorContinues | SlowSink | WatermarkHeld | WatermarkReleased
 )

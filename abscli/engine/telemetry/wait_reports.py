@@ -127,6 +127,7 @@ class WaitWatch:
         self._steps = steps
         self._on_news = on_news
         self._reports = WaitReports()
+        self._noted: dict[int, tuple[Wait, ...]] = {}
         self._lock = threading.Lock()
         self._leave = threading.Event()
         self._thread = threading.Thread(target=self._run, name="abs-waits", daemon=True)
@@ -143,9 +144,17 @@ class WaitWatch:
 
     def note(self, reporter: int, waits: Iterable[Wait]) -> None:
         """Report what has to be reported of the waits of a worker, or of the driver."""
+        waits = tuple(waits)
         with self._lock:
+            self._noted[reporter] = waits
             for news in self._reports.note(reporter, waits):
                 self._on_news(news)
+
+    def current(self) -> tuple[Wait, ...]:
+        """Return the steps of the driver that are running, and the waits that workers have reported."""
+        with self._lock:
+            of_workers = [wait for number, waits in self._noted.items() if number != DRIVER for wait in waits]
+        return tuple(wait for wait in (*self._steps.waits(over=0.0), *of_workers) if not wait.has_failed)
 
     def _run(self) -> None:
         while not self._leave.wait(EVERY_SECONDS):

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
-from abscli.engine.errors import JobFailed
+from abscli.engine import patience
+from abscli.engine.errors import EngineStopped
 from abscli.engine.sinks.making import make_sink
 from abscli.engine.sinks.outputs import Outputs
 from abscli.engine.sinks.postgres import sink as postgres
@@ -74,7 +75,7 @@ def works(lines: Lines, store: NativeStore, at: EpochId) -> tuple[SinkFile, ...]
 def stops(lines: Lines, store: NativeStore, at: EpochId) -> tuple[SinkFile, ...]:
     """Continue after the successor has staged its rows."""
     failed = FailedWorker(lambda: staged(lines, store, at, "of its successor"))
-    with contextlib.suppress(LeaseLost, JobFailed):  # a prepared transaction of the successor has the key
+    with contextlib.suppress(LeaseLost, EngineStopped):  # a prepared transaction of the successor has the key
         staged(lines, store, at, "of the failed process", failed.check_lease)
     return failed.named
 
@@ -92,6 +93,7 @@ def test_the_rows_of_the_process_that_the_manifest_names_are_committed(
     lines: Lines, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgres, "LOCK_TIMEOUT", "200ms")
+    monkeypatch.setattr(patience, "SECONDS", 0.5)
     lines.run(epochs=2)
     before, store = lines.shown(), lines.store()
     attempt, newest = store.attempts()[-1], lines.complete()[-1]

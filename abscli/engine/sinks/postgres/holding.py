@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from abscli.engine.errors import EngineStopped
 from abscli.engine.postgres.database import Table
 from abscli.engine.sinks.postgres.epochs import lock
-from formats.errors import StoreInUse
+from formats.errors import StoreInUse, Unreachable
 
 if TYPE_CHECKING:
     from abscli.engine.postgres.database import Connection
@@ -32,9 +32,9 @@ class Holding:
     def hold(self) -> Iterator[None]:
         """Keep every other job of this name from the table meanwhile; StoreInUse where one has it."""
         try:
-            # Who looks what is left there has it for a moment.
+            # Another process that only looks at the table has it for a moment.
             deadline = time.monotonic() + PATIENCE
-            while not (is_ours := self.table.ask(lambda _: self._lock(), seconds=10)) and time.monotonic() < deadline:
+            while not (is_ours := self.table.until_answered(self._lock, seconds=10)) and time.monotonic() < deadline:
                 time.sleep(0.05)
             if not is_ours:
                 raise StoreInUse(
@@ -47,27 +47,32 @@ class Holding:
                 self._connection.close()
 
     def _lock(self) -> bool:
-        """Hold the table by a connection that stays open; False where another job has it."""
+        """Hold the table by a connection that stays open; False if another job has it. Raises Unreachable."""
         connection = self.table.reach()
-        if not lock(connection, self.table, self._job):
+        try:
+            is_ours = self.table.answer(connection, lambda at: lock(at, self.table, self._job))
+        except BaseException:
+            connection.close()
+            raise
+        if not is_ours:
             connection.close()
             return False
         self._connection = connection
         return True
 
     def keep(self) -> Connection:
-        """The connection that holds it, a new one where the server has begun anew; EngineStopped where another job has
-        it since."""
-        import psycopg
+        """Return the connection that holds the table, a new one if it was lost.
 
+        Raises Unreachable; EngineStopped if another job has taken the table since.
+        """
         if self._connection is not None and not self._connection.closed:
             try:
-                self._connection.execute("select 1")
-            except psycopg.Error:
+                self.table.answer(self._connection, lambda at: at.execute("select 1"))
+            except Unreachable:
                 self._connection.close()
             else:
                 return self._connection
-        if not self.table.ask(lambda _: self._lock()):
+        if not self._lock():
             raise EngineStopped(
                 f"sink {self.table.operator}: {self.table.title} was taken over by another job named {self._job}",
                 hint="resume the other job; the rows staged by this job are kept",
@@ -76,6 +81,8 @@ class Holding:
         return self._connection
 
     def within(self, work: Callable[[Connection], T]) -> T:
-        """What is done on the connection that holds the table, so that nobody else can have it meanwhile; again while
-        the database does not answer."""
+        """Return the result of work on the connection that holds the table, so that nobody else can have it meanwhile.
+
+        The work is repeated after an error that may pass.
+        """
         return self.table.until_answered(lambda: self.table.answer(self.keep(), work))

@@ -10,7 +10,6 @@ from typing import IO, TYPE_CHECKING
 
 import msgspec
 
-from abscli.engine.errors import JobFailed
 from abscli.engine.postgres.database import Table
 from abscli.engine.sinks.part_files import PartFile
 from abscli.engine.sinks.postgres.epochs import LOCK_TIMEOUT, Epochs, columns_of, copy_rows, end, prepared, target
@@ -55,13 +54,6 @@ class PostgresSink(StagingSink):
         try:
             with file:
                 self._table.ask(lambda connection: self._prepare(connection, file, part, transaction))
-        except psycopg.errors.LockNotAvailable:
-            raise JobFailed(
-                f"sink {self._table.operator}: rows of epoch {transaction.epoch} wait for rows of {self._table.title} "
-                "that another transaction has locked",
-                hint="end the other transaction; or drop the unique key of the table: two pending transactions cannot "
-                "insert the same key",
-            ) from None
         except psycopg.Error as error:
             raise rows_refused(self._table.operator, self._table.title, first_line(error)) from None
         return msgspec.structs.replace(part, prepared=transaction.gid(self._incarnation))

@@ -6,10 +6,10 @@ table last. So a driver that was stopped, and continues after another attempt ha
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import IO, TYPE_CHECKING
 
-from abscli.engine.errors import EngineStopped
 from abscli.engine.postgres.database import Table
 from abscli.engine.sinks.postgres.epochs import LOCK_TIMEOUT, columns_of, copy_rows, target
 from abscli.engine.sinks.postgres.table import PostgresTable
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 STAGE = "abs_rows"
 TRIAL_LOCK_TIMEOUT = "200ms"
 """Shorter than `deadlock_timeout` of PostgreSQL (1 s): the trial gives way to a delivery."""
-DEADLOCK_TRIES = 5
+TRIAL_SECONDS = 10.0
+"""For which a trial waits for the database."""
 _HAS_RULES = """
     select relkind <> 'r' or relhastriggers or relhasrules or relrowsecurity
         or 1 < (select count(*) from pg_index where indrelid = pg_class.oid and (indisunique or indisexclusion))
@@ -50,12 +51,7 @@ class UpsertedTable(PostgresTable, StagedInStore):
 
         epoch = delivery.epoch.number
         try:
-            self._holding.within(lambda connection: self._apply_again(connection, delivery))
-        except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
-            raise EngineStopped(
-                f"sink {self.operator}: rows of epoch {epoch} wait for rows of {self.title} that another transaction "
-                "has locked", hint="end the other transaction; the job writes the staged rows when it resumes",
-            ) from None  # fmt: skip
+            self._holding.within(lambda connection: self._apply(connection, delivery))
         except psycopg.Error as error:
             raise rows_refused_late(self.operator, self.title, epoch, first_line(error)) from None
 
@@ -64,7 +60,9 @@ class UpsertedTable(PostgresTable, StagedInStore):
         import psycopg
 
         def attempt(connection: Connection) -> None:
-            with connection.transaction(force_rollback=True):
+            # Another transaction may have the rows: the delivery waits for it.
+            gives_way = contextlib.suppress(psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)
+            with gives_way, connection.transaction(force_rollback=True):
                 connection.execute(f"set local lock_timeout = '{TRIAL_LOCK_TIMEOUT}'")
                 name = target(self._table).as_string(connection)
                 if connection.execute(_HAS_RULES, (name,)).fetchone() == (False,):
@@ -74,9 +72,7 @@ class UpsertedTable(PostgresTable, StagedInStore):
                     connection.execute("set constraints all immediate")
 
         try:
-            self._table.ask(attempt, seconds=10)
-        except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
-            return  # another transaction has the rows: the delivery waits for it
+            self._table.ask(attempt, seconds=TRIAL_SECONDS)
         except psycopg.Error as error:
             raise rows_refused(self.operator, self.title, first_line(error)) from None
 
@@ -87,17 +83,6 @@ class UpsertedTable(PostgresTable, StagedInStore):
         like = "create temporary table {} (like {} including constraints including defaults including generated)"
         connection.execute(sql.SQL(like).format(sql.Identifier(STAGE), target(self._table)))
         copy_rows(connection, sql.Identifier("pg_temp", STAGE), columns_of(rows), rows)
-
-    def _apply_again(self, connection: Connection, delivery: Delivery) -> None:
-        """Apply a delivery, again if PostgreSQL chose its transaction to end a deadlock: it was rolled back then."""
-        import psycopg
-
-        for _ in range(DEADLOCK_TRIES - 1):
-            try:
-                return self._apply(connection, delivery)
-            except psycopg.errors.DeadlockDetected:
-                continue
-        return self._apply(connection, delivery)
 
     def _apply(self, connection: Connection, delivery: Delivery) -> None:
         with connection.transaction():

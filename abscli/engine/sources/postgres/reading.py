@@ -88,7 +88,7 @@ class TableReader:
             )
         except Unreachable as error:
             self._let_go()
-            self._wait(f"the database of {self._keyed.table.title} does not answer: {error.message}")
+            self._wait(error.message)
             raise
 
     def again(self, after: Key | None, identity: Identity | None, most: int) -> Piece:
@@ -214,7 +214,7 @@ class TableReader:
             return self._connection
         self._candidate = None  # transactions of another life of the server have other names
         self._identity = self._identity or identity
-        connection = self._keyed.table.reach()
+        connection = self._keyed.table.reach(self._wait)
         self._connection = connection
         self._keyed.table.answer(
             connection, lambda at: self._keyed.asked(lambda: self._look_whether_same(at, after))

@@ -12,6 +12,7 @@ import pyarrow as pa
 from abscli.engine.errors import EngineStopped, JobFailed, UsageError
 from abscli.engine.postgres.columns import Column, columns_of, prepare
 from abscli.engine.postgres.database import Table, first_line, identifier
+from abscli.engine.postgres.sqlstates import trouble_of
 from abscli.engine.sources.columns import chosen, schema_of
 from abscli.engine.sources.postgres.keys import Identity, Key
 from formats.job.model import Operator
@@ -68,19 +69,24 @@ class KeyedTable:
         return self.asked(lambda: _look(self, connection))
 
     def asked(self, question: Callable[[], T]) -> T:
-        """What a question comes to; UsageError, or JobFailed, where the database refuses it."""
+        """Return what a question comes to. Raises UsageError or JobFailed if the database refuses it.
+
+        psycopg's errors that may pass are raised as they are: see `Table.answer`.
+        """
         import psycopg
 
         try:
             return question()
         except (psycopg.OperationalError, psycopg.InterfaceError):
-            raise  # it has gone away, or ends
+            raise
         except psycopg.errors.InsufficientPrivilege as error:
             raise UsageError(
                 f"{self.table.owner}: no permission to read {self.table.title}: {first_line(error)}",
                 hint=f"grant select on {self.table.title} to the user of the connection",
             ) from None
         except psycopg.Error as error:
+            if trouble_of(error.sqlstate) is not None:
+                raise
             raise JobFailed(f"{self.table.owner}: {self.table.title} cannot be read: {first_line(error)}") from None
 
     def told(self, error: Exception) -> Exception:
