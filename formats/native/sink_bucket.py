@@ -16,6 +16,7 @@ import re
 from typing import NamedTuple
 
 from formats.errors import FormatError
+from formats.native.facts import SinkFile
 from formats.native.sink import ENDINGS, SUPERSEDED, Claims, PartId
 from formats.storage import ObjectStorage, common_name
 from formats.storage.objects import bucket_of, is_object_store
@@ -90,6 +91,12 @@ class SinkBucket(Claims):
         """The parts that were set aside."""
         matches = ((ASIDE.fullmatch(file.path), file.bytes) for file in self.storage.below(SUPERSEDED))
         return {PartId(match.group(1), match.group(2)): size for match, size in matches if match is not None}
+
+    def place_of(self, part: PartId, file: SinkFile) -> tuple[int | None, bool]:
+        """Return the size of a part under its first name, None if it is not shown, and whether its upload waits."""
+        name, upload = object_name(part), file.upload
+        waits = upload is not None and self.uploads.size(name, upload.id) is not None
+        return self.storage.size(name), waits
 
     def waiting(self) -> dict[PartId, set[str]]:
         """The ids of uploads that are open, by the part that they would become."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import signal
 import subprocess
@@ -15,9 +16,10 @@ import pytest
 from abscli.cli import exits
 from abscli.engine.errors import EngineError, UsageError
 from abscli.engine.job import JobOptions, run_job
+from abscli.stores.native.run import resume_from
 from formats.errors import FormatError, NotFound, StoreInUse
 from formats.native import claims
-from formats.storage import open_writable, retrying
+from formats.storage import fresh_lists, open_writable, retrying
 from tests.support.jobs.lines import (
     Gate,
     Lines,
@@ -285,6 +287,52 @@ def test_the_error_says_status_and_time_and_follow_up_requests_do_not_wait_again
         short.resume(f"{place}/store")
     use(s3, monkeypatch)
     assert short.wrong() == {}
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("seed", range(8))
+def test_lists_that_lag_neither_lose_nor_repeat_a_line(
+    lines: Lines, s3: ObjectServer, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Seven of ten lists answer as they were at some earlier time, as behind a gateway with a cache."""
+    kills = min(1 + seed, 3)
+    shutil.rmtree(lines.folder / "in")
+    write_lines(lines.folder, 4 + 3 * kills)
+    place, dice = str(bucket_place(s3).root), random.Random(seed)
+    lines.out, store = f"{place}/out", f"{place}/store"
+    monkeypatch.setenv("CLAIM_SECONDS", "1")
+    with proxy_to(s3.port) as proxy:
+        use(s3, monkeypatch, proxy.port)
+        proxy.lists_old, proxy.random = 0.7, dice
+        epoch = ""
+        for _ in range(kills):
+            killed(lines, dice.choice(["manifest", "reveal", "complete", "put"]), dice.randint(1, 3), store=store,
+                   from_epoch=epoch)  # fmt: skip
+            epoch = str(resume_from(store).epoch)
+            # What a job resumes from is what there is, whatever lists say.
+            with pytest.MonkeyPatch.context() as patch:
+                use(s3, patch)
+                assert epoch == str(lines.complete(store)[-1] if lines.complete(store) else 0)
+        lines.run(store, from_epoch=int(epoch))
+        assert proxy.stale
+    use(s3, monkeypatch)
+    assert lines.wrong() == {}
+    assert not lines.validated(store).damaged
+
+
+def test_a_server_whose_lists_stay_old_is_refused(
+    short: Lines, s3: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = str(bucket_place(s3).root)
+    monkeypatch.setattr(fresh_lists, "SECONDS", 1.0)
+    with proxy_to(s3.port) as proxy:
+        use(s3, monkeypatch, proxy.port)
+        short.run(f"{place}/store", epochs=2)
+        proxy.lists_late = 60.0
+        short.complete(f"{place}/store")
+        with pytest.raises(FormatError, match="do not show an object that was written") as caught:
+            short.run(f"{place}/store", from_epoch=1)
+        assert "cache" in (caught.value.hint or "")
 
 
 def test_a_server_that_overwrites_is_refused_before_anything_is_written(

@@ -10,6 +10,7 @@ from formats.ids import EpochId
 from formats.native.facts import SinkFile
 from formats.native.sink import PartId, SinkClaim, SinkFolder, Stretch
 from formats.native.sink_bucket import SinkBucket
+from formats.storage import concurrently
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +50,23 @@ def sink_facts(
         # In the order in which a part moves: what is shown meanwhile is seen at least once. Of uploads those count that
         # a manifest names; they are whole then.
         waiting, superseded = folder.waiting(), folder.superseded()
-        staged = {
+        visible = {one.part: one.bytes for one in folder.shown()}
+        # Lists may lag. Which part is where is asked by name of all that manifests name and the list does not show.
+        unseen = [
+            (part, file)
+            for part, files in sorted(named.items()) if part not in visible
+            for file in files if file.upload is not None
+        ]  # fmt: skip
+        found = concurrently(folder.storage, lambda one: folder.place_of(*one), unseen)
+        visible |= {part: size for (part, _), (size, _) in zip(unseen, found, strict=True) if size}
+        staged = {part: file.bytes for (part, file), (_, waits) in zip(unseen, found, strict=True) if waits}
+        # Of those that are visible a list is good enough: an upload that waits besides is only cleaned up.
+        staged |= {
             part: file.bytes
-            for part in waiting
+            for part in waiting.keys() & visible.keys()
             for file in named.get(part, ())
             if file.upload is not None and file.upload.id in waiting[part]
         }
-        return SinkFacts({one.part: one.bytes for one in folder.shown()}, staged, superseded)
+        return SinkFacts(visible, staged, superseded)
     staged, superseded = folder.staged(), folder.superseded()
     return SinkFacts(with_makers(folder.visible(), showing), staged, superseded)

@@ -10,7 +10,7 @@ import random
 import re
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -35,6 +35,7 @@ class Proxy:
     loses_of: the methods that count as puts.
     fault: what comes instead.
     lists_late: seconds for which the reply to a list is repeated.
+    lists_old: the share of lists that are answered as they were at some earlier time.
     down: no request comes through, and none is answered.
     status: answered to all requests in place of 0, without doing them; retry_after: what that says besides.
     hangs: how many of the next requests get no reply.
@@ -50,6 +51,8 @@ class Proxy:
         self.loses_of = frozenset({"PUT"})
         self.fault = Fault.CLOSED
         self.lists_late = 0.0
+        self.lists_old = 0.0
+        self.random = random.Random()
         self.stale = 0
         self.down = False
         self.status = 0
@@ -62,6 +65,7 @@ class Proxy:
         self.urls: list[tuple[str, str]] = []
         self.lost = 0
         self._puts = 0
+        self._old_lists: defaultdict[str, list[tuple[http.client.HTTPResponse, bytes]]] = defaultdict(list)
         self._lists: dict[str, tuple[float, http.client.HTTPResponse, bytes]] = {}
         self._lock = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self, port))
@@ -84,9 +88,16 @@ class Proxy:
         self, method: str, url: str, reply: http.client.HTTPResponse, data: bytes
     ) -> tuple[http.client.HTTPResponse, bytes]:
         """Return the reply to a list, which may be an older one."""
-        if method != "GET" or not self.lists_late or not _LIST.search(url):
+        if method != "GET" or not (self.lists_late or self.lists_old) or not _LIST.search(url):
             return reply, data
         with self._lock:
+            if self.lists_old:
+                older = self._old_lists[url]
+                older.append((reply, data))
+                if self.random.random() >= self.lists_old:
+                    return reply, data
+                self.stale += 1
+                return self.random.choice(older)
             at, *old = self._lists.get(url, (-self.lists_late, reply, data))
             if time.monotonic() - at < self.lists_late:
                 self.stale += 1
@@ -108,7 +119,7 @@ def _handler(proxy: Proxy, port: int) -> type[BaseHTTPRequestHandler]:
             path, target = (other[2], int(other[1])) if other else (self.path, port)
             if proxy.delay:
                 time.sleep(proxy.delay)
-            if random.random() < proxy.late_share:
+            if proxy.random.random() < proxy.late_share:
                 time.sleep(proxy.late_seconds)
             if proxy.down:
                 self.close_connection = True
