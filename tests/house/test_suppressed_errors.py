@@ -48,7 +48,6 @@ REASONS = {
     "engine/sinks/promises.py:read_promises": "the epoch is recorded as unread",
     "engine/sinks/settling.py:_drop_unfinished": GONE,
     "engine/sinks/staged/delta.py:_table": ANSWER,
-    "engine/sinks/staged/delta.py:_commit": RETRY,
     "engine/sinks/staged/trial.py:__call__": "rows that cannot be tried now are tried at the delivery",
     "stores/flink/check.py:_counted": ELSEWHERE,
     "stores/native/check.py:_bytes": "only the progress bar uses the size",
