@@ -279,13 +279,14 @@ def rehearse(topology: Topology, store_path: str, options: JobOptions) -> Rehear
     return Rehearsal(new, number, parent.epoch, policy_of(request, attempts), news)
 
 
-def job_sinks(topology: Topology, store_path: str, options: JobOptions) -> JobSinks:
+def job_sinks(topology: Topology, store_path: str, options: JobOptions, timer: StepTimer | None = None) -> JobSinks:
     """Return the sinks to which a rescale delivers the pending rows of its epoch.
 
     topology: of the job file, with the parallelism of that epoch.
+    timer: times what is done at their targets.
     """
     parent = look(_storage(store_path), _request(topology, options))
-    return JobSinks(_outputs(topology, options), parent.origins)
+    return JobSinks(_outputs(topology, options, timer), parent.origins)
 
 
 def _request(topology: Topology, options: JobOptions) -> Request:

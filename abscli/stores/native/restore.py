@@ -17,6 +17,8 @@ from abscli.engine.generations.rescaling import Rescale, publish
 from abscli.engine.generations.rescaling import check as check_logs
 from abscli.engine.job import JobOptions, Outcome, job_sinks, rehearse, run_job
 from abscli.engine.telemetry.news import News, Rescaled
+from abscli.engine.telemetry.wait_reports import WaitWatch
+from abscli.engine.waits import StepTimer
 from abscli.planner.rescale import with_parallelism
 from abscli.stores.copying import check_folder, new_folder, roots
 from abscli.stores.native.copying import files_to_copy
@@ -180,7 +182,9 @@ def restore(
         unscaled = with_parallelism(topology, before)
         rehearse(unscaled, target, options)
         order = Rescale(start, rescaled(old, changed), os.path.abspath(options.directory), options.plan)
-        epoch = publish(open_writable(target), order, verify, job_sinks(unscaled, target, options))
+        timer = StepTimer()
+        with WaitWatch(timer, on_news):
+            epoch = publish(open_writable(target), order, verify, job_sinks(unscaled, target, options, timer))
         on_news(Rescaled(epoch, start, in_words(changed)))
         options = dataclasses.replace(options, from_epoch=epoch)
     outcome: Outcome = run_job(

@@ -16,6 +16,8 @@ from abscli.engine.job import rehearse as rehearse_job
 from abscli.engine.job import run_job as run_in_store
 from abscli.engine.runnable import all_faults, check_runnable, graph_faults
 from abscli.engine.telemetry.news import News, Rescaled
+from abscli.engine.telemetry.wait_reports import WaitWatch
+from abscli.engine.waits import StepTimer
 from abscli.jobs.files import JobSource, read_job
 from abscli.planner.rescale import Change, with_parallelism
 from abscli.stores.native.plan import newest_whole, own_line
@@ -74,7 +76,10 @@ class PreparedJob:
             storage = open_writable(self.store)
             graph = rescaled(NativeStore(storage).topology(options.from_epoch), self.rescale)
             order = Rescale(options.from_epoch, graph, os.path.abspath(options.directory))
-            epoch = publish(storage, order, sinks=job_sinks(self._with_old_parallelism(), self.store, options))
+            timer = StepTimer()
+            with WaitWatch(timer, on_news):
+                sinks = job_sinks(self._with_old_parallelism(), self.store, options, timer)
+                epoch = publish(storage, order, sinks=sinks)
             on_news(Rescaled(epoch, options.from_epoch, in_words(self.rescale)))
             options = replace(options, from_epoch=epoch)
         return run_in_store(self.topology, self.store, options, on_progress, on_service, on_news=on_news)
