@@ -82,17 +82,15 @@ class Journal:
         self._spared = self._read_spared() if keep is not None else set()
 
     def _read_kept(self) -> dict[int, Kept]:
-        kept = {}
-        for epoch in self.store.epoch_numbers():
-            complete = self.store.has_manifest(epoch)
-            try:
-                files = _lain_in(self.store.parts(epoch)) if complete else frozenset[str]()
-                parent = self.store.manifest(epoch).parent if complete else None
-            except FormatError:
+        epochs = self.store.epoch_numbers()
+        complete = [epoch for epoch in epochs if self.store.has_manifest(epoch)]
+        kept = {epoch: Kept(epoch, False, None, frozenset()) for epoch in set(epochs) - set(complete)}
+        for epoch, read in self.store.read_epochs(complete):
+            if read is None or read.parts is None:
                 # Left alone: `validate` names it, a person decides. What it needs of older epochs is not known.
                 self._unread = epoch
-                continue
-            kept[epoch] = Kept(epoch, complete, parent, files)
+            else:
+                kept[epoch] = Kept(epoch, True, read.manifest.parent, _lain_in(read.parts))
         return kept
 
     def _read_spared(self) -> set[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -36,10 +38,19 @@ from formats.native.facts import (
 from formats.native.names import check_facts, check_graph
 from formats.native.numbers import highest
 from formats.native.packs import Pack, read_pack
-from formats.storage import ServedStorage, Storage, check_path
+from formats.storage import ServedStorage, Storage, check_path, concurrently, is_deciding
 
+EPOCHS_AT_ONCE = 8
+"""Epochs that are read at a time from a server."""
 MAX_FACTS = 256 << 20
 """Bytes beyond which a fact file is not read: none that abs writes comes near, so it is garbage."""
+
+
+class EpochRead(NamedTuple):
+    """The facts of a complete epoch. parts: None if they cannot be read."""
+
+    manifest: ManifestFacts
+    parts: tuple[PartFacts, ...] | None
 
 
 class FactFiles:
@@ -89,7 +100,29 @@ class FactFiles:
 
     def epoch_numbers(self) -> list[int]:
         """Every epoch that is complete or has begun, ascending; numbers that only fence an older attempt are none."""
-        return [number for number in self._numbers() if self.has_manifest(number) or self.has_trigger(number)]
+        numbers = self._numbers()
+        concurrently(self.storage, self.outcome_kind, [number for number in numbers if number not in self._kinds])
+        return [number for number in numbers if self.has_manifest(number) or self.has_trigger(number)]
+
+    def read_epochs(self, epochs: Sequence[int]) -> Iterator[tuple[int, EpochRead | None]]:
+        """Yield complete epochs, each with what could be read of it; some are read at a time."""
+        for first in range(0, len(epochs), EPOCHS_AT_ONCE):
+            window = epochs[first : first + EPOCHS_AT_ONCE]
+            yield from zip(window, concurrently(self.storage, self._read_epoch, window), strict=True)
+
+    def _read_epoch(self, epoch: int) -> EpochRead | None:
+        try:
+            manifest = self.manifest(epoch)
+        except FormatError:
+            return None
+        try:
+            return EpochRead(manifest, self.parts(epoch))
+        except FormatError:
+            return EpochRead(manifest, None)
+
+    def forget(self, epoch: int) -> None:
+        """Read the outcome of a number again: it was removed."""
+        self._kinds.pop(epoch, None)
 
     def highest_number(self) -> int:
         """The highest epoch number ever seen, 0 if none: new ones are above it."""
@@ -120,7 +153,8 @@ class FactFiles:
     def outcome_kind(self, epoch: int) -> OutcomeKind | None:
         """What became of a number, by the first bytes of its outcome; None while nothing has."""
         path = layout.outcome(epoch)
-        if epoch in self._kinds and self._has(path):
+        # Nobody else removes outcomes of a store that is held; of another one they may be gone by now.
+        if epoch in self._kinds and (is_deciding(self.storage) or self._has(path)):
             return self._kinds[epoch]
         try:  # one question to a server, where first to ask whether it is there would be two
             self._kinds[epoch] = outcome_kind(self.storage.read(path, 0, 64))
@@ -159,7 +193,7 @@ class FactFiles:
         except FormatError:
             return 0
 
-    @functools.lru_cache(maxsize=4)  # noqa: B019 - as of `parts`, which is read by it
+    @functools.lru_cache(maxsize=2 * EPOCHS_AT_ONCE)  # noqa: B019 - as of `parts`, which is read by it
     def manifest(self, epoch: int) -> ManifestFacts:
         """NotFound without one; Damaged if it is not what was written."""
         path = layout.outcome(epoch)
@@ -194,12 +228,14 @@ class FactFiles:
             return None
         return self._unseal(layout.outcome(epoch), AbortFacts)
 
-    @functools.lru_cache(maxsize=4)  # noqa: B019 - a store object lives as long as a command
+    @functools.lru_cache(maxsize=EPOCHS_AT_ONCE)  # noqa: B019 - a store object lives as long as a command
     def parts(self, epoch: int) -> tuple[PartFacts, ...]:
         """The parts of an epoch: all of a complete one, those that acked of another. Every path is checked."""
         if self.has_manifest(epoch):
             file = self.manifest(epoch).tasks_file
-            if (size := self.storage.size(file.path)) not in (None, file.bytes):
+            # A server is asked once: what is read below is compared with its digest.
+            is_served = isinstance(self.storage, ServedStorage)
+            if not is_served and (size := self.storage.size(file.path)) not in (None, file.bytes):
                 raise Damaged(
                     f"has {size} bytes, the manifest says {file.bytes}", path=f"{self.storage.root}/{file.path}"
                 )
@@ -268,7 +304,7 @@ class FactFiles:
     def attempt_paths(self) -> list[str]:
         """Return the files of all lives of the job, ascending, also of those that are too new for a list."""
         listed = [f"{layout.ATTEMPTS}/{entry.name}" for entry in self.storage.list(layout.ATTEMPTS)]
-        if not isinstance(self.storage, ServedStorage):
+        if not isinstance(self.storage, ServedStorage) or is_deciding(self.storage):
             return listed
         newest = max(filter(None, map(layout.attempt_of, listed)), default=0)
         above = highest([newest], lambda number: self._has(layout.attempt(number)))

@@ -56,6 +56,7 @@ def remove_epochs(store: NativeStore, epochs: Iterable[int], keep: Collection[st
                 needed |= {whole_file(file.path) for part in store.parts(epoch) for file in files_of(part)}
                 continue
         spared |= remove_epoch(storage, epoch, needed, kind=kind)
+        store.forget(epoch)
     return Removed(frozenset(stayed), spared, needed, tagged=tagged)
 
 

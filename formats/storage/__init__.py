@@ -27,6 +27,7 @@ from formats.storage.reading import (
     deciding,
     delete_all,
     file_name,
+    is_deciding,
     open_input,
     top_folder,
     walk,
@@ -37,6 +38,6 @@ __all__ = (
     "AT_ONCE", "UNFINISHED", "Entry", "HdfsStorage", "LocalStorage", "MemoryStorage", "ObjectStorage", "Putting",
     "ServedStorage", "Slices", "Storage", "StoredFile", "TakesPieces", "Version", "WritableStorage", "Written",
     "absolute", "always", "check_path", "common_name", "concurrently", "deciding", "delete_all", "file_name",
-    "is_served", "local_name", "no_directory", "open_input", "open_storage", "open_writable", "put_pieces",
-    "real_place", "top_folder", "walk", "written_at",
+    "is_deciding", "is_served", "local_name", "no_directory", "open_input", "open_storage", "open_writable",
+    "put_pieces", "real_place", "top_folder", "walk", "written_at",
 )  # fmt: skip

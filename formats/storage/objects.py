@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from enum import Enum
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 from formats.errors import Damaged, FormatError, NotFound, Unreachable, UnsafePath
 from formats.redaction import redact_error, refuse_user_information
@@ -54,6 +54,8 @@ IDENTITY = "absput"
 PART, PARTS_AT_ONCE = 8 << 20, 4
 MOST_PARTS = 9_000
 """Of one object; S3 allows 10,000."""
+SMALL, MOST_READS = 1 << 16, 1000
+"""Bytes of a file, and files, that are read once while a store is held."""
 CONFLICTS, CONFLICT_SECONDS = 10, 0.1
 COPY_SECONDS, COPY_LOOK_SECONDS = 600.0, 0.25
 CONNECT_SECONDS, LONGEST_SECONDS = 10.0, 3600.0
@@ -111,7 +113,9 @@ class ObjectStorage:
 
     def __init__(self, uri: str, *, may_show: Callable[[], None] = always) -> None:
         self._may_show = may_show
-        self._decides = False
+        self._decides = self._is_held = False
+        self._lists: dict[str, Any] = {}
+        self._reads: dict[tuple[str, int, int | None], bytes] = {}
         self._root = uri if uri.endswith("://") else uri.rstrip("/")
         self._bucket = bucket_of(self._root)
         self._lead = f"{self._bucket.prefix}/" if self._bucket.prefix else ""
@@ -166,10 +170,16 @@ class ObjectStorage:
                 return bytes(obstore.get(self._client(), key).bytes())
             return bytes(obstore.get(self._client(), key, options={"range": {"offset": offset}}).bytes())
 
+        read = path, offset, length
+        if read in self._reads:
+            return self._reads[read]
         try:
-            return self._ask(path, request, seconds=deadline(length or 0))
+            data = self._ask(path, request, seconds=deadline(length or 0))
         except _BeyondTheEnd:
             return b""
+        if self._is_held and len(data) <= SMALL and len(self._reads) < MOST_READS:
+            self._reads[read] = data
+        return data
 
     def put(
         self, path: str, data: bytes | memoryview, *, replace: bool = False, identity: str | None = None
@@ -180,6 +190,7 @@ class ObjectStorage:
 
         key, body = self._lead + check_path(path), memoryview(data).cast("B")
         self._may_show()
+        self._changes(path)
         seconds = deadline(body.nbytes)
         client = self._client(seconds)
         if replace:
@@ -214,6 +225,7 @@ class ObjectStorage:
 
         key = self._lead + check_path(path)
         self._may_show()
+        self._changes(path)
         part = max(PART, -(-(size or 0) // MOST_PARTS))
         client = self._client(deadline(part), retries=ClientRetries.PARTS)
         self._ask(path, lambda: obstore.put(
@@ -240,16 +252,25 @@ class ObjectStorage:
             return None
 
     @contextlib.contextmanager
-    def deciding(self, *, decides: bool = True) -> Iterator[None]:
+    def deciding(self, *, decides: bool = True, is_held: bool = False) -> Iterator[None]:
         """Return lists that show all that was written before, in this context: see `formats.storage.fresh_lists`.
 
         decides: False for plain lists within such a context.
+        is_held: whether nobody else writes meanwhile. Then a list is made once, and a small file is read once, until
+        this storage changes them.
         """
-        before, self._decides = self._decides, decides
+        before = self._decides, self._is_held
+        self._decides, self._is_held = decides, is_held
+        self._lists, self._reads = {}, {}
         try:
             yield
         finally:
-            self._decides = before
+            self._decides, self._is_held = before
+            self._lists, self._reads = {}, {}
+
+    @property
+    def is_deciding(self) -> bool:
+        return self._decides
 
     def list(self, path: str) -> list[Entry]:
         entries = self._fresh(
@@ -257,8 +278,24 @@ class ObjectStorage:
         )
         return [entry for entry in entries if not entry.name.startswith(UNFINISHED)]
 
-    def _fresh(self, path: str, look: Callable[[], L], shows: Callable[[L, str], bool]) -> L:
-        return fresh_list(self, path, look, shows, self.delete) if self._decides else look()
+    def _fresh(
+        self, path: str, look: Callable[[], L], shows: Callable[[L, str], bool], *, deep: bool = False
+    ) -> L:
+        if not self._decides:
+            return look()
+        if not self._is_held or deep:
+            return fresh_list(self, path, look, shows, self.delete)
+        if path not in self._lists:
+            self._lists[path] = fresh_list(self, path, look, shows, self.delete)
+        return cast("L", self._lists[path])
+
+    def _changes(self, path: str) -> None:
+        """Forget what was read of a file, and the lists of the folders that it is in."""
+        for folder in list(self._lists):
+            if f"{path}/".startswith(f"{folder}/" if folder else ""):
+                self._lists.pop(folder, None)
+        for key in [key for key in list(self._reads) if key[0] == path]:
+            self._reads.pop(key, None)
 
     def _entries(self, path: str) -> Sequence[Entry]:
         import obstore
@@ -325,6 +362,7 @@ class ObjectStorage:
         import obstore
 
         key = self._lead + check_path(path)
+        self._changes(path)
         try:
             self._ask(path, lambda: obstore.delete(self._client(), key))
         except NotFound:
@@ -335,6 +373,8 @@ class ObjectStorage:
         import obstore
 
         names = list(paths)
+        for name in names:
+            self._changes(name)
         keys = [self._lead + check_path(path) for path in names]
         try:
             if self._bucket.kind != "gs":
@@ -365,8 +405,9 @@ class ObjectStorage:
             return self._below(path, offset)
         lead = f"{path}/" if path else ""
         files = self._fresh(
-            path, lambda: self._below(path), lambda listed, name: any(file.path == lead + name for file in listed)
-        )
+            path, lambda: self._below(path), lambda listed, name: any(file.path == lead + name for file in listed),
+            deep=True,
+        )  # fmt: skip
         return [file for file in files if not file.path.startswith(f"{lead}{MARKER}")]
 
     def _below(self, path: str, offset: str | None = None) -> Sequence[Written]:
@@ -422,6 +463,7 @@ class ObjectStorage:
 
         names = self._lead + check_path(path), self._lead + check_path(to)
         self._may_show()
+        self._changes(to)
         seconds = deadline(copies=True)
         client = self._client(seconds)
         self._ask(path, lambda: obstore.copy(client, *names, overwrite=replace), seconds=seconds)

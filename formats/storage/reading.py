@@ -73,16 +73,21 @@ def concurrently(storage: Storage, function: Callable[[T], R], items: Iterable[T
 
 
 @contextlib.contextmanager
-def deciding(storage: Storage, *, decides: bool = True) -> Iterator[None]:
+def deciding(storage: Storage, *, decides: bool = True, is_held: bool = False) -> Iterator[None]:
     """Make lists of an object store show all that was written before, in this context; other lists always do.
 
-    decides: False for plain lists within such a context.
+    decides, is_held: see `ObjectStorage.deciding`.
     """
     if isinstance(storage, ObjectStorage):
-        with storage.deciding(decides=decides):
+        with storage.deciding(decides=decides, is_held=is_held):
             yield
     else:
         yield
+
+
+def is_deciding(storage: Storage) -> bool:
+    """Return whether this is such a context."""
+    return isinstance(storage, ObjectStorage) and storage.is_deciding
 
 
 def delete_all(storage: Storage, paths: Iterable[str]) -> None:

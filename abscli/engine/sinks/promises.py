@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from abscli.planner.lineage import Life, by_number, lives_of, maker, stretches
 from abscli.planner.settlement import Wanted
-from formats.errors import FormatError
 from formats.native.facts import AttemptFacts, CommittedFacts, SinkFile
 from formats.native.sink import PartId
 from formats.native.store import NativeStore
@@ -50,20 +49,19 @@ def read_promises(store: NativeStore) -> Promises:
     committed: dict[int, Sequence[CommittedFacts]] = {}
     named: dict[PartId, list[SinkFile]] = {}
     unread: list[int] = []
-    for epoch in store.epoch_numbers():
-        if not store.has_manifest(epoch):
+    complete = [epoch for epoch in store.epoch_numbers() if store.has_manifest(epoch)]
+    for epoch, read in store.read_epochs(complete):
+        if read is None:
+            unread.append(epoch)
             continue
-        try:
-            manifest = store.manifest(epoch)
-            parents[epoch] = manifest.parent
-            origins[epoch] = {after: before for before, after in manifest.moved.items()}
-            committed[epoch] = manifest.committed
-            parts = store.parts(epoch)
-        except FormatError:
+        parents[epoch] = read.manifest.parent
+        origins[epoch] = {after: before for before, after in read.manifest.moved.items()}
+        committed[epoch] = read.manifest.committed
+        if read.parts is None:
             unread.append(epoch)
             continue
         by_operator = by_epoch[epoch] = {}
-        for part in parts:
+        for part in read.parts:
             for file in part.sink:
                 id = PartId(part.attempt_id, file.name)
                 by_operator.setdefault(part.operator, {})[id] = file

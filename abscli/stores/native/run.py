@@ -160,7 +160,7 @@ def resume_from(store: str, *, dry_run: bool = False) -> Resumed:
     with contextlib.ExitStack() as stack:
         try:
             opened = open_native(store, purpose="`abs run`")
-            stack.enter_context(deciding(opened.storage, decides=not dry_run))
+            stack.enter_context(deciding(opened.storage, decides=not dry_run, is_held=True))
             latest = next((epoch for epoch in own_line(opened) if opened.has_manifest(epoch)), None)
         except NotFound:
             if is_native(storage):  # it has lost its own file: to start anew would write over what it holds
