@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 SLOTS = "use fewer --workers, or a master with more free slots"
+OTHER_HOST = "; a replacement needs a free slot on another host"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +38,23 @@ class Absent:
     last: where that process listened; None if none has ever connected.
     has_slot: whether the cluster runs the process that was started last; None if unknown.
     cause: why the newest process was lost; None if none has ever connected.
+    is_unresponsive: whether it was lost for want of heartbeats.
     """
 
     title: str
     last: Endpoint | None
     has_slot: bool | None
     cause: str | None
+    is_unresponsive: bool = False
+
+    @property
+    def is_unreachable(self) -> bool:
+        """Decide whether its host is out of reach.
+
+        Spark counts the slot on such a host as taken: it does not hear that the worker has left. So a replacement
+        without a slot is a consequence, and not the cause.
+        """
+        return self.last is not None and (self.is_unresponsive or self.has_slot is not False)
 
     @property
     def text(self) -> str:
@@ -58,16 +70,17 @@ def explain(
     connected: the workers that are connected.
     """
     messages, hints = [], []
-    without_slot = [one for one in absent if one.has_slot is False]
+    unreachable = [one for one in absent if one.is_unreachable]
+    without_slot = [one for one in absent if one.has_slot is False and not one.is_unreachable]
     never = [one for one in absent if one.has_slot is not False and one.last is None]
-    unreachable = [one for one in absent if one.has_slot is not False and one.last is not None]
     if unreachable:
         listened = _listed([f"{one.last.address}:{one.last.port}" for one in unreachable if one.last is not None])
         messages.append(
             f"{_causes(unreachable)}, and no replacement connected to the driver on {driver} within {seconds:.0f} s; "
             f"the lost worker{'s'[: len(unreachable) > 1]} listened on {listened}"
         )
-        hints.append(_check(unreachable, driver, connected))
+        needs_slot = any(one.has_slot is False for one in unreachable)
+        hints.append(_check(unreachable, driver, connected) + (OTHER_HOST if needs_slot else ""))
     if never:
         were = "was" if len(never) == 1 else "were"
         messages.append(

@@ -15,6 +15,7 @@ from abscli.engine.channels.vigil import Vigil
 from abscli.engine.channels.wire import Connection
 from abscli.engine.errors import EngineError, EngineStopped, UsageError
 from abscli.engine.losses.absence import Absent, Endpoint
+from abscli.engine.losses.decisions import Loss
 
 
 class Launcher(Protocol):
@@ -161,11 +162,12 @@ class Crew:
         hello = self._hellos.get(number)
         return hello is not None and hello.incarnation == incarnation
 
-    def absent_worker(self, number: int, cause: str | None) -> Absent:
-        """Describe a worker that is not connected. cause: why it was lost; None if it has never connected."""
+    def absent_worker(self, number: int, loss: Loss | None) -> Absent:
+        """Describe a worker that is not connected. loss: the one that is being recovered from, if any."""
         last = self._last.get(number)
         at = None if last is None else Endpoint(last.machine, last.host, last.port)
-        return Absent(self.title(number), at, self._launcher.has_slot(number), cause)
+        cause, is_unresponsive = (None, False) if loss is None else (loss.cause, loss.is_unresponsive)
+        return Absent(self.title(number), at, self._launcher.has_slot(number), cause, is_unresponsive)
 
     @property
     def endpoints(self) -> list[Endpoint]:

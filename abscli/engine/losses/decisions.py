@@ -153,10 +153,12 @@ class Loss:
 
     cause: what happened to it, for people.
     error: what the job ends with where they may not be started again.
+    is_unresponsive: whether its heartbeats are missing.
     """
 
     cause: str
     error: EngineError
+    is_unresponsive: bool = False
 
 
 class Restarts:
@@ -247,7 +249,7 @@ class Unrecovered:
     dropped: by worker, records that what restarts had read.
     restored: of these, read before the epoch that it restarts from.
     kept: by worker, bytes of frames.
-    by_worker: why each worker was lost.
+    by_worker: the newest loss of each worker.
     taken: steps that are taken again, and bytes of the schedules; None where none are.
     """
 
@@ -261,7 +263,7 @@ class Unrecovered:
     dropped: dict[int, int] = field(default_factory=dict)
     restored: dict[int, int] = field(default_factory=dict)
     kept: dict[int, int] = field(default_factory=dict)
-    by_worker: dict[int, str] = field(default_factory=dict)
+    by_worker: dict[int, Loss] = field(default_factory=dict)
     taken: tuple[int, int] | None = None
 
     def again(self, determinant_bytes: int, steps: int) -> None:

@@ -206,8 +206,8 @@ class Losses:
         allowed = RENDEZVOUS_SECONDS if self._unrecovered is None else REPLACEMENT_SECONDS
         if waited < TELL_SECONDS or (waited < allowed and now - self._told_at < TELL_SECONDS):
             return
-        causes = self._unrecovered.by_worker if self._unrecovered is not None else {}
-        absent = [self._crew.absent_worker(number, causes.get(number)) for number in self._crew.absent]
+        losses = self._unrecovered.by_worker if self._unrecovered is not None else {}
+        absent = [self._crew.absent_worker(number, losses.get(number)) for number in self._crew.absent]
         if waited < allowed:
             self._told_at = now
             self._ties.on_news(WorkersAwaited(waiting_for(absent, self._ties.driver), waited))
@@ -253,7 +253,7 @@ class Losses:
     def _silent(self, number: int, cause: str) -> None:
         # It may go on at any moment: what it would say is not listened to any more, but its place is needed.
         self._crew.kill(number)
-        self.lost(number, cause)
+        self.lost(number, cause, is_unresponsive=True)
 
     def _part(self, apart: Apart) -> None:
         """Two workers that do not reach each other, of which one has to go; where it would be so again, the job."""
@@ -274,7 +274,9 @@ class Losses:
 
     # -- what is lost -------------------------------------------------------------------------------------
 
-    def lost(self, worker: int, cause: str = "was lost", error: EngineError | None = None) -> None:
+    def lost(
+        self, worker: int, cause: str = "was lost", error: EngineError | None = None, *, is_unresponsive: bool = False
+    ) -> None:
         """A worker counts no more. error: what the job ends with where its tasks may not be started again."""
         title = self._crew.title(worker)
         was_there = self._crew.is_there(worker)
@@ -287,7 +289,7 @@ class Losses:
             return
         if error is None:
             cause = f"{title} {cause}"
-        self._lose(worker, Loss(cause, error or EngineStopped(cause, hint=self._journal.hint())))
+        self._lose(worker, Loss(cause, error or EngineStopped(cause, hint=self._journal.hint()), is_unresponsive))
 
     def worker_failed(self, failed: Failed) -> None:
         """A worker has said why it cannot go on."""
@@ -363,7 +365,7 @@ class Losses:
         self._back = restart.back
         subtasks = merged(restart.subtasks, half_made)
         self._unrecovered.goes_back(losses, causes, subtasks, epoch)
-        self._unrecovered.by_worker.update({number: loss.cause for number, loss in losses.items()})
+        self._unrecovered.by_worker.update(losses)
         self._begin(subtasks, restart.replayed, "; ".join(causes), epoch, pause)
 
     def _begin(

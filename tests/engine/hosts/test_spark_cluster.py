@@ -132,6 +132,40 @@ def test_a_host_that_is_gone_is_replaced_by_another_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
+def test_a_worker_that_is_cut_off_from_the_driver_is_replaced_and_leaves(tmp_path: Path) -> None:
+    """Spark takes the executor for alive: only the heartbeats of its worker are missing."""
+    with Hosts("driver", "h1", "h2", "h3") as net, Cluster(net, tmp_path) as cluster:
+        for host in ("h1", "h2", "h3"):
+            cluster.start(host)
+        with Run(net, cluster, tmp_path, "--workers", "2") as run:
+            run.until(lambda: run.epoch() >= 2)
+            lost = next(host for host in ("h1", "h2", "h3") if has_worker(net, host))
+            net.cut("driver", lost)
+            run.until(lambda: "sources are paused" in run.printed)
+            run.until(lambda: "recovered in " in run.printed)
+            assert f" on {lost} (process " in run.printed
+            assert "sent no heartbeat for 10 s" in run.printed
+            net.heal("driver", lost)
+            run.finish()
+
+
+@pytest.mark.soak
+def test_a_network_without_a_way_to_the_driver_is_no_lack_of_slots(tmp_path: Path) -> None:
+    with Hosts("driver", "h1", "h2") as net, Cluster(net, tmp_path) as cluster:
+        for host in ("h1", "h2"):
+            cluster.start(host)
+        with Run(net, cluster, tmp_path, "--workers", "2") as run:
+            run.until(lambda: run.epoch() >= 2)
+            net.cut("driver", "h1")
+            net.cut("driver", "h2")
+            assert run.process.wait(PATIENCE) == 6, run.printed
+            assert "no replacement connected to the driver on driver (10.77.0.10:" in run.printed
+            assert "check the network of driver (10.77.0.10)" in run.printed
+            assert "a replacement needs a free slot on another host" in run.printed
+            assert "use fewer --workers" not in run.printed
+
+
+@pytest.mark.soak
 def test_spark_that_does_not_encrypt_is_refused_or_said(tmp_path: Path) -> None:
     with Hosts("driver", "h1") as net, Cluster(net, tmp_path, secure=False) as cluster:
         cluster.start("h1")

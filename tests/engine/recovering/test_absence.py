@@ -9,11 +9,14 @@ H1, H2 = Endpoint("h1", "10.77.0.11", 40011), Endpoint("h2", "10.77.0.12", 40012
 LOST = "worker 1 on h2 (process 4711) sent no heartbeat for 10 s"
 
 
+KILLED = "worker 1 on h2 (process 4711) was lost"
+
+
 def absent(
     number: int, at: Endpoint | None = None, *, has_slot: bool | None = True, cause: str | None = None
 ) -> Absent:
     title = f"worker {number}" if at is None else f"worker {number} on {at.host} (process 4711)"
-    return Absent(title, at, has_slot, cause)
+    return Absent(title, at, has_slot, cause, is_unresponsive=cause == LOST)
 
 
 def test_a_worker_without_a_slot_is_a_matter_of_slots() -> None:
@@ -56,9 +59,18 @@ def test_a_driver_without_any_worker_is_itself_suspected() -> None:
 
 
 def test_a_replacement_without_a_slot_is_a_matter_of_slots() -> None:
-    message, hint = explain([absent(1, H2, has_slot=False, cause=LOST)], DRIVER, [H1], 25.0)
-    assert message == f"{LOST}, and its replacement got no slot of the cluster within 25 s"
+    message, hint = explain([absent(1, H2, has_slot=False, cause=KILLED)], DRIVER, [H1], 25.0)
+    assert message == f"{KILLED}, and its replacement got no slot of the cluster within 25 s"
     assert hint == "use fewer --workers, or a master with more free slots"
+
+
+def test_a_slot_that_an_unreachable_host_keeps_is_a_matter_of_the_network() -> None:
+    message, hint = explain([absent(1, H2, has_slot=False, cause=LOST)], DRIVER, [H1], 25.0)
+    assert message.startswith(f"{LOST}, and no replacement connected to the driver on head (10.77.0.10:40001) within")
+    assert hint == (
+        "check the network between head (10.77.0.10) and h2 (10.77.0.12), for example with `ping -c 3 10.77.0.12` on "
+        "head; a replacement needs a free slot on another host"
+    )
 
 
 def test_workers_without_slots_and_unreachable_workers_are_both_explained() -> None:
