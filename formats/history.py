@@ -48,7 +48,8 @@ def _at(
     if own:
         selection = selection_of(own[0], keys, (), columns)
         schema = schema_of(store, facts.epoch, own[0], selection)
-        table = pa.Table.from_batches(list(rows(store, facts.epoch, own[0], selection)), schema)
+        found = list(rows(store, facts.epoch, own[0], selection))
+        table = pa.Table.from_batches(found) if found else schema.empty_table()
     count = max(table.num_rows, 1)
     heads = {
         EPOCH: pa.array([facts.epoch] * count, pa.int64()),

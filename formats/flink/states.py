@@ -75,12 +75,14 @@ def select(
     path: str,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of one state that satisfy a condition; where it names whole keys, only their key groups are read."""
+    from formats.flink.state.one_schema import alike
     from formats.query.predicate import check_columns, columns_of, filtered
 
     named = {*(columns or ()), *(columns_of(where) if where is not None else ())}
     groups = _groups(operator, streams, name, where) if where is not None else None
     places = not named.isdisjoint(PLACES)
-    for batch in batches(operator, streams, name, types=types, groups=groups, path=path, places=places):
+    rows = batches(operator, streams, name, types=types, groups=groups, path=path, places=places)
+    for batch in alike(rows, lambda: state_schema(operator, streams, name, types=types, path=path)):
         check_columns(columns or (), batch.schema)
         yield batch if where is None else filtered(batch, where)
 
@@ -106,13 +108,18 @@ def _groups(operator: OperatorState, streams: Streams, name: str | None, where: 
 def state_schema(
     operator: OperatorState, streams: Streams, name: str | None, *, types: Types | None, path: str
 ) -> pa.Schema:
-    """The columns of a state; of operator state those of its first rows."""
+    """Return the columns of a state, as all subtasks together describe them."""
     import pyarrow as pa
 
     from formats.flink.state.columns import arrow_type, keyed_columns
+    from formats.flink.state.one_schema import may_differ, united
 
-    for table in chain(tables(operator, streams, types), tables_of_timers(operator, streams)):
-        if table.name == name:
-            return pa.schema([pa.field(column.name, arrow_type(column.shape)) for column in keyed_columns(table)])
-    rows = batches(operator, streams, name, types=types, path=path)
-    return next((batch.schema for batch in rows), pa.schema([]))
+    every = (table for table in chain(tables(operator, streams, types), tables_of_timers(operator, streams)))
+    described = (
+        pa.schema([pa.field(column.name, arrow_type(column.shape)) for column in keyed_columns(table)])
+        for table in every if table.name == name
+    )  # fmt: skip
+    if (first := next(described, None)) is None:
+        described = (batch.schema for batch in batches(operator, streams, name, types=types, path=path))
+        first = next(described, pa.schema([]))
+    return united([first, *described]) if may_differ(first) else first

@@ -347,10 +347,12 @@ class FlinkStore(CheckpointStore):
         return self._hidden[epoch, operator].get(name)
 
     def state(self, epoch: int, operator: str, name: str | None = None) -> Iterator[pa.RecordBatch]:
+        from formats.flink.state.one_schema import alike
         from formats.flink.state.rows import batches
 
         owner = self.find_operator(epoch, operator)
-        return batches(owner, self.streams(epoch), name, types=self.types, path=self.path)
+        rows = batches(owner, self.streams(epoch), name, types=self.types, path=self.path)
+        return alike(rows, lambda: self.state_schema(epoch, operator, name))
 
     def select(
         self,
