@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import shutil
 import struct
@@ -25,6 +26,7 @@ from formats.flink.bytes import Reader
 from formats.flink.connectors.committables import collector, committables
 from formats.flink.connectors.enumerators import Enumerator, enumerator
 from formats.flink.connectors.old_kafka import read_position
+from formats.flink.connectors.pending_files import sink_files
 from formats.flink.connectors.split_kinds import Split
 from formats.flink.connectors.splits import read_element, read_split, splits
 from formats.flink.connectors.writers import Pending, Writer, read_writer
@@ -33,7 +35,7 @@ from formats.flink.metadata.handles import InlineHandle, OperatorState
 from formats.flink.rewriting.operator_state import write_operator_state
 from formats.flink.store import FlinkStore
 from tests.support.archives import extract
-from tests.support.commands import result_of, run_command
+from tests.support.commands import answer_of, result_of, run_command
 from tests.support.flink.truth import DATA
 from tests.support.schemas import checked
 
@@ -319,6 +321,53 @@ def versioned(version: int, data: bytes) -> bytes:
 
 def local(target: str, part: str) -> bytes:
     return struct.pack("<Iqii", 0x1E744B57, 9, len(target), len(part)) + target.encode() + part.encode()
+
+
+@pytest.fixture
+def output(data: Path, tmp_path: Path) -> tuple[str, Path, dict[str, int]]:
+    """A copy of the output directory of a file sink: where Flink had it, where it is, and its pending files."""
+    store = store_of(data, "kafka")
+    metadata = store.metadata(store.resolve(None))
+    files = list(sink_files(metadata, store.names(metadata), store.streams(store.resolve(None))))
+    assert [file.size for file in files] == [25, 25]
+    top = os.path.commonpath([os.path.dirname(file.path) for file in files])
+    for file in files:
+        place = tmp_path / "out" / os.path.relpath(file.path, top)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(b"x" * (file.size or 0))
+    return top, tmp_path / "out", {file.path: file.size or 0 for file in files}
+
+
+def test_pending_files_of_a_sink_are_looked_for_where_the_user_says(
+    data: Path, output: tuple[str, Path, dict[str, int]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Flink 2.3.0 starts if a file to commit is missing, and loses its rows."""
+    (path,) = (data / "kafka").iterdir()
+    top, out, files = output
+    answer = answer_of("validate", capsys, path)
+    assert answer["epochs"][0]["findings"] == []
+    assert answer["epochs"][0]["why_unchecked"]["sink-part-missing"] == (
+        f"2 pending files of sinks in {top} were not looked for: --search {top}"
+    )
+    named = ["--path-map", f"{top}={out}"]
+    answer = answer_of("validate", capsys, path, *named)
+    assert answer["epochs"][0]["findings"] == []
+    assert "sink-part-missing" not in answer["epochs"][0]["why_unchecked"]
+
+    pending = sorted(out.rglob(".part-*"))
+    committed = pending[0].with_name(pending[0].name[1:].partition(".inprogress")[0])
+    pending[0].rename(committed)
+    assert answer_of("validate", capsys, path, *named)["epochs"][0]["findings"] == [], "it was committed"
+    committed.unlink()
+    pending[1].write_bytes(b"short")
+    answer = answer_of("validate", capsys, path, *named, code=3)
+    found = answer["epochs"][0]["findings"]
+    assert [finding["code"] for finding in found] == ["sink-part-missing"] * 2
+    assert {finding["path"] for finding in found} == set(files)
+    messages = " ".join(finding["message"] for finding in found)
+    assert "the file to commit is missing" in messages
+    assert "has 5 bytes, 25 were written" in messages
+    assert run_command("plan-recovery", capsys, path, *named)[0] == 4
 
 
 def part_file(magic: int, path: str | None, size: int | None, state: bytes) -> bytes:

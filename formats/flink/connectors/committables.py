@@ -27,6 +27,7 @@ STATE: Final = "streaming_committer_raw_states"
 _MOST: Final = 64 << 20
 _COLLECTOR: Final = 0xB91F252C
 _FILE: Final = 0x1E765C80
+REMOVED: Final = " is to be removed"
 _STATES: Final = ("received", "to retry", "failed", "committed")
 
 T = TypeVar("T")
@@ -163,9 +164,9 @@ def _file(version: int, r: Reader) -> _Known | None:
         name, detail, size = part_file(*_versioned(r))
     if r.flag("has a file to remove"):
         path, _, _ = part_file(*_versioned(r))
-        detail = f"{path} is to be removed"
+        detail = f"{path}{REMOVED}"
     if version == 2 and r.flag("has a compacted file to remove"):
-        detail = f"{r.utf('path')} is to be removed"
+        detail = f"{r.utf('path')}{REMOVED}"
     return "file", name or bucket, detail, size
 
 

@@ -21,6 +21,7 @@ from formats.flink.connectors.files import local_file, part_file
 
 STATE: Final = "writer_raw_states"
 BUCKETS: Final = "bucket-states"
+STATES: Final = (STATE, BUCKETS)
 _BUCKET: Final = 0x1E764B79
 
 

@@ -19,6 +19,7 @@ from formats.flink.files.resolve import (
     file_size,
     fits,
     is_named,
+    is_plain,
     of_changes,
     plain,
     resolve,
@@ -183,6 +184,23 @@ class FolderStreams:
             return True, self._servers[server].names(folder).get(name)
         except FormatError:  # only a part of the bucket may be read
             return False, None
+
+    def look_for(self, path: str) -> tuple[bool, int | None]:
+        """Look for a file that is not of the snapshot, such as of a sink, in directories that the user named.
+
+        path: plain and absolute. Returns whether the file would be in one of them, and its bytes if it is.
+        """
+        moved = [m.new + path[len(m.old) :] for m in self.maps if path.startswith(f"{m.old}/")]
+        looked = False
+        for folder in self.folders[1:]:
+            for root in folder.roots:
+                for where in (path, *moved):
+                    below = where.removeprefix(f"{root}/")
+                    if below != where and is_plain(below):
+                        looked = True
+                        if (size := folder.size(below)) is not None:
+                            return True, size
+        return looked, None
 
     def fits(self, handle: FileLike, place: Place) -> bool:
         """Whether the file at a place has the size that the handle says. One of changes says by its first byte whether
