@@ -25,7 +25,7 @@ from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[3]
 ROWS = 600
-RATE = 100
+RATE = 150
 JOB = f"""
 version: 1
 job: timed
@@ -135,6 +135,7 @@ def is_exact(server: Postgres) -> bool:
     return written == [(ROWS, ROWS)] and rows(server.url, "select count(*) from pg_prepared_xacts") == [(0,)]
 
 
+@pytest.mark.sample(1)
 def test_signals_are_answered_while_the_database_does_not_answer(
     start: Callable[..., Run], proxy: FaultyProxy, server: Postgres
 ) -> None:
@@ -159,6 +160,7 @@ def test_signals_are_answered_while_the_database_does_not_answer(
     assert is_exact(server)
 
 
+@pytest.mark.soak
 def test_a_sink_that_waits_is_reported_after_five_seconds(
     start: Callable[..., Run], proxy: FaultyProxy, server: Postgres
 ) -> None:

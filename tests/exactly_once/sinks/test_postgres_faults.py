@@ -103,6 +103,7 @@ def test_a_network_that_stalls_for_a_while_loses_nothing(lines: Lines, proxy: Fa
 
 
 @MODES
+@pytest.mark.sample(1)
 def test_a_network_that_stalls_stops_the_job_in_time(lines: Lines, proxy: FaultyProxy) -> None:
     began: list[float] = []
 
@@ -149,6 +150,7 @@ def suspended(server: Postgres) -> Iterator[None]:
 
 
 @MODES
+@pytest.mark.sample(1)
 def test_a_suspended_server_stops_the_job_in_time(lines: Lines, postgres_server: Postgres) -> None:
     with contextlib.ExitStack() as stack:
         began: list[float] = []
@@ -266,6 +268,7 @@ def test_cancelled_statements_are_repeated(lines: Lines, postgres_server: Postgr
 
 
 @MODES
+@pytest.mark.sample(1)
 def test_the_holder_of_a_lock_is_named(lines: Lines, postgres_server: Postgres) -> None:
     with psycopg.connect(postgres_server.url, application_name="migration") as other:
         pid = other.info.backend_pid
@@ -284,6 +287,7 @@ def test_the_holder_of_a_lock_is_named(lines: Lines, postgres_server: Postgres) 
 
 
 @MODES
+@pytest.mark.sample(1)
 def test_a_prepared_transaction_that_holds_a_lock_is_named(lines: Lines, postgres_server: Postgres) -> None:
     def lock(epochs: int) -> None:
         if epochs == 2:
@@ -300,6 +304,7 @@ def test_a_prepared_transaction_that_holds_a_lock_is_named(lines: Lines, postgre
 
 
 @MODES
+@pytest.mark.sample(1)
 def test_a_slow_statement_is_waited_for(
     lines: Lines, postgres_server: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
