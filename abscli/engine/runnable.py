@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from abscli.engine.columns import column_faults, join_faults, sink_columns
-from abscli.engine.errors import EngineStopped, JobFailed, UsageError
+from abscli.engine.errors import EngineStopped, JobFailed, ServerUnavailable, UsageError
 from abscli.engine.functions import load
 from abscli.engine.operators.table_lookup import read_table
 from abscli.engine.process_faults import process_faults
@@ -211,6 +211,7 @@ def all_faults(topology: Topology, directory: str, *, from_start: bool) -> Itera
 
     directory: of the job file: its modules are imported, its input is looked for. from_start: whether sources begin
     there; a job that goes on from an epoch knows its files and columns from that.
+    Raises ServerUnavailable if a server cannot be asked now, which is no fault of the job.
     """
     yield from graph_faults(topology)
     columns: dict[str, pa.Schema] = {}
@@ -218,6 +219,8 @@ def all_faults(topology: Topology, directory: str, *, from_start: bool) -> Itera
         if op.kind is Kind.SOURCE:
             try:
                 schema = _source_columns(op, directory, from_start=from_start)
+            except ServerUnavailable:
+                raise
             except (UsageError, EngineStopped) as error:
                 where = "table" if (op.connector or {}).get("type") == "postgres" else "path"
                 yield OperatorFault(op.id, ("source", where), error.message, error.hint)
@@ -232,6 +235,8 @@ def all_faults(topology: Topology, directory: str, *, from_start: bool) -> Itera
         elif op.lookup:
             try:
                 read_table(op, directory, seconds=10)
+            except ServerUnavailable:
+                raise
             except (JobFailed, UsageError, EngineStopped) as error:
                 where = next(name for name in ("path", "table", "query") if getattr(op.lookup, name))
                 yield OperatorFault(op.id, (str(op.kind), where), error.message, error.hint)

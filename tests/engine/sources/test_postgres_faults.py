@@ -11,13 +11,14 @@ import pyarrow as pa
 import pytest
 
 from abscli.engine import patience
-from abscli.engine.errors import EngineStopped
+from abscli.engine.errors import EngineStopped, ServerUnavailable
 from abscli.engine.operators.database_table import read_database_table
 from abscli.engine.postgres import database, watched
+from abscli.engine.runnable import all_faults
 from abscli.engine.sources.contract import Source
 from abscli.engine.sources.making import make_source
 from abscli.engine.sources.postgres import source
-from formats.job.model import Kind, Lookup
+from formats.job.model import Edge, Kind, Lookup, Partition, Topology
 from tests.support.faulty_proxy import Fate, FaultyProxy, faulty_proxy
 from tests.support.jobs.small import operator
 from tests.support.postgres import Postgres, execute
@@ -114,6 +115,17 @@ def test_a_source_that_cannot_reach_its_database_at_the_start_stops_the_job(prox
         opened()
     assert SECONDS - 1 < time.monotonic() - began < SECONDS + 6
     assert stopped.value.hint == "check that the server runs and that the network reaches it"
+
+
+def test_a_database_that_does_not_answer_is_no_mistake_in_the_job_file(proxy: FaultyProxy) -> None:
+    connector = {"type": "postgres", "table": TABLE, "key": ["id"], "url_env": "ROWS_DATABASE"}
+    sink = operator("out", Kind.SINK, 1, connector={"type": "jsonl", "path": "out"})
+    edges = (Edge("rows", "out", Partition.FORWARD),)
+    topology = Topology("reads", (operator("rows", Kind.SOURCE, 1, connector=connector), sink), edges)
+    assert list(all_faults(topology, "/", from_start=True)) == []
+    proxy.stall()
+    with pytest.raises(ServerUnavailable, match="the database of read_with_faults does not answer"):
+        list(all_faults(topology, "/", from_start=True))
 
 
 def looked_up() -> pa.Table:
