@@ -339,7 +339,7 @@ def _attempt(
         attempt,
         keep=options.keep,
         directory_hint=options.job_hint,
-        reveal=outputs.reveal,
+        reveal=outputs.publish,
         records_before=records_read(start.parts),
         skipped_before=skipped_by(start.parts),
     )

@@ -82,15 +82,15 @@ class HistoryFacts(Generic[N]):
 class TargetFacts:
     """Facts that a target reports about itself.
 
-    shown: the epochs of its commit markers, also of single parts, except those that were left there on purpose.
-    unfinished: those of `shown` of which not all parts are committed.
-    has: asks for one epoch whose marker is not shown: whether all rows of it, or of a later epoch of its attempt, are
+    markers: the epochs of its commit markers, also of single parts, except those that were left there on purpose.
+    unfinished: those of `markers` of which not all parts are committed.
+    has: asks for one epoch whose marker is missing: whether all rows of it, or of a later epoch of its attempt, are
     committed.
     undone: how it lost commits; None if it did not.
     remembers: whether it has markers of its own.
     """
 
-    shown: Sequence[EpochId]
+    markers: Sequence[EpochId]
     unfinished: Collection[EpochId]
     has: Callable[[EpochId], bool]
     undone: str | None = None
@@ -115,8 +115,8 @@ class Comparison(Generic[N]):
 
 def compare(history: HistoryFacts[N], target: TargetFacts) -> Comparison[N]:
     """Compare what a target has with the history that a job resumes from (T1 to T7)."""
-    foreign = tuple(epoch for epoch in target.shown if not is_on(history.line, epoch))
-    whole = [epoch for epoch in target.shown if epoch not in target.unfinished]
+    foreign = tuple(epoch for epoch in target.markers if not is_on(history.line, epoch))
+    whole = [epoch for epoch in target.markers if epoch not in target.unfinished]
     due = undelivered(history.named, whole, history.line)
     if target.remembers:  # single markers may have expired
         due = [named for named in due if not target.has(named.epoch)]

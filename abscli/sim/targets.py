@@ -353,7 +353,7 @@ def resume(
     driver = driver.told(AttemptBegun())
     taken = replace(_without_old_markers(target, min(kept, default=0), rules), owner=id, is_undone=False)
     taken = replace(taken, left=target.left | {*found.foreign})
-    late = [epoch for epoch in _says(taken).shown if not is_on(history.line, epoch) and rules.remembers]
+    late = [epoch for epoch in _says(taken).markers if not is_on(history.line, epoch) and rules.remembers]
     own_markers = [epoch for epoch in taken.markers if is_on(history.line, epoch)]
     commit = max(own_markers, key=lambda epoch: epoch.number, default=None)
     driver = driver.told(TargetTaken(bool(late), commit))

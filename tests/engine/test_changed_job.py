@@ -457,7 +457,7 @@ def test_a_run_that_ends_while_its_generation_begins_leaves_nothing_behind_that_
         elif place == "complete":
             patch.setattr(journal, "complete", end)
         else:
-            patch.setattr(Outputs, "reveal", end)
+            patch.setattr(Outputs, "publish", end)
         with pytest.raises(Killed):
             job.run(RENAMED)
     complete = newest_whole(job.store)[0].facts.epoch

@@ -97,14 +97,14 @@ def _shown_by_the_next_epoch() -> None:
     """What a manifest names is shown when the next one is written: nobody is left to do it for the last."""
     from abscli.engine.sinks.outputs import Outputs
 
-    plain, waiting = Outputs.reveal, list[Any]()
+    plain, waiting = Outputs.publish, list[Any]()
 
     def reveal(outputs: Outputs, parts: Any) -> None:
         waiting.append(parts)
         if len(waiting) > 1:
             plain(outputs, waiting.pop(0))
 
-    Outputs.reveal = reveal  # type: ignore[method-assign]
+    Outputs.publish = reveal  # type: ignore[method-assign]
 
 
 @_fault("back and forth", {"run", "run_from"}, "refused without a reason")

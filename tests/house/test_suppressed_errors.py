@@ -29,7 +29,7 @@ REASONS = {
     "engine/sinks/json_lines.py:_rows": "the rows are written in a slower way that handles all values",
     "engine/sinks/kafka/markers.py:take": "a message of another sink or client is no marker",
     "engine/sinks/kafka/topic.py:take": RETRY,
-    "engine/sinks/kafka/topic.py:apply": RETRY,
+    "engine/sinks/kafka/topic.py:publish": RETRY,
     "engine/sinks/kafka/transactions.py:_produce": RETRY,
     "engine/sinks/kafka/transactions.py:_give_up": "the broker aborts the transaction after its timeout",
     "engine/sinks/moves.py:inode": ANSWER,

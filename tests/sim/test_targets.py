@@ -82,7 +82,7 @@ def without_t3(history: History, target: TargetFacts) -> Compare:
 
 def without_t7(history: History, target: TargetFacts) -> Compare:
     """The note in the store is ignored."""
-    return compare(history, replace(target, shown=(), remembers=True))
+    return compare(history, replace(target, markers=(), remembers=True))
 
 
 class WithoutD1(Committer[Manifest]):

@@ -127,7 +127,7 @@ class AttemptSink:
         self._ownership = ownership
         self._on(AttemptBegun())
 
-    def reveal(self, epoch: int, parts: Sequence[PartFacts]) -> None:
+    def publish(self, epoch: int, parts: Sequence[PartFacts]) -> None:
         """Publish what the manifest of an epoch names (D4 to D6). parts: all of this sink's."""
         self._on(ManifestWritten(epoch, self.publisher.delivery(parts)))
 
@@ -189,7 +189,7 @@ def _is_abandoned(part: StagedPartName, *, older: Collection[str], first_epoch: 
 
 
 class Outputs:
-    """The sinks of one attempt. `hold` them, `examine` them, `take` them, then `reveal` after every manifest.
+    """The sinks of one attempt. `hold` them, `examine` them, `take` them, then `publish` after every manifest.
 
     sinks_in: see `abscli.engine.job.JobOptions`.
     timer: times what is done at the targets.
@@ -268,7 +268,7 @@ class Outputs:
         for one in self._by_sink.values():
             one.take(Ownership(store, attempt, older, examined.kept))
 
-    def reveal(self, parts: Sequence[PartFacts]) -> Mapping[str, float]:
+    def publish(self, parts: Sequence[PartFacts]) -> Mapping[str, float]:
         """Publish the parts that a complete epoch names, and return the seconds that each sink took.
 
         This can be repeated without harm.
@@ -282,7 +282,7 @@ class Outputs:
             by_operator.setdefault(part.operator, []).append(part)
         for operator, one in self._by_sink.items():
             began = time.monotonic()
-            one.reveal(epoch, by_operator.get(operator, []))
+            one.publish(epoch, by_operator.get(operator, []))
             seconds[operator] = time.monotonic() - began
         return seconds
 

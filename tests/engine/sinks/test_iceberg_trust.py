@@ -101,7 +101,7 @@ def test_a_table_may_not_name_code_hosts_or_credentials(
     (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\nclass Io: pass\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(EngineError, match="can select code, a host or credentials") as refused:
-        IcebergTable(sink(warehouse="lake"), str(tmp_path), "copied").shown()
+        IcebergTable(sink(warehouse="lake"), str(tmp_path), "copied").markers()
     assert name in refused.value.message
     assert not (tmp_path / "ran").exists()
 
@@ -115,4 +115,4 @@ def test_other_properties_of_a_table_are_no_harm(tmp_path: Path) -> None:
         properties={"write.metadata.delete-after-commit.enabled": "true", "owner": "shop", "io-impl": "org.acme.Io"},
     )  # fmt: skip
     catalog.close()
-    assert IcebergTable(sink(warehouse="lake"), str(tmp_path), "copied").shown() == []
+    assert IcebergTable(sink(warehouse="lake"), str(tmp_path), "copied").markers() == []

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from abscli.engine.errors import EngineStopped
-from abscli.engine.sinks.delivered.asking import delivery_of, shown_by
+from abscli.engine.sinks.delivered.asking import delivery_of, markers_of
 from abscli.engine.sinks.part_files import JsonLinesPart
 from abscli.engine.sinks.staged.contract import StagedInStore
 from abscli.engine.sinks.staged.printed import Printed, print_with
@@ -97,12 +97,12 @@ def test_the_id_of_a_row_is_the_same_again_and_another_for_each() -> None:
     print_with(printed.append)
     delivery = delivery_of(storage, 6, "out", named(*staged(storage, 1, (4, "a"), (6, "b"))))
     assert delivery is not None
-    Printed(OUT).apply(delivery)
+    Printed(OUT).publish(delivery)
     once = b"".join(printed)
     assert once.splitlines() == [
         f'{{"id":"{ATTEMPT}-4-1-0","line":"a"}}'.encode(), f'{{"id":"{ATTEMPT}-6-1-0","line":"b"}}'.encode(),
     ]  # fmt: skip
-    Printed(OUT).apply(delivery)
+    Printed(OUT).publish(delivery)
     assert b"".join(printed) == once * 2
 
 
@@ -115,14 +115,14 @@ def test_stdout_that_takes_nothing_stops_the_job() -> None:
     delivery = delivery_of(storage, 4, "out", named(*staged(storage, 0, (4, "a"))))
     assert delivery is not None
     with pytest.raises(EngineStopped, match="No space left on device"):
-        Printed(OUT).apply(delivery)
+        Printed(OUT).publish(delivery)
 
 
 def test_the_store_remembers_for_a_target_that_does_not() -> None:
     storage, target = MemoryStorage(), Printed(OUT)
-    assert shown_by(target, storage, ["out"]) == shown_by(target, None, ["out"]) == []
+    assert markers_of(target, storage, ["out"]) == markers_of(target, None, ["out"]) == []
     note_written(storage, "out", EpochId(ATTEMPT, 4))
     note_written(storage, "out", EpochId(ATTEMPT, 6))
-    assert shown_by(target, storage, ["out"]) == [EpochId(ATTEMPT, 6)]
+    assert markers_of(target, storage, ["out"]) == [EpochId(ATTEMPT, 6)]
     forget_written(storage, "out")
-    assert shown_by(target, storage, ["out"]) == []
+    assert markers_of(target, storage, ["out"]) == []

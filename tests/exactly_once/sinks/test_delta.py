@@ -135,11 +135,11 @@ def test_a_delivery_is_written_once_by_whomever(tmp_path: Path) -> None:
     for _ in range(2):
         sink = DeltaSink("out", str(path), "job")
         sink.take(ATTEMPT, [], 0)
-        sink.apply(first)
-        sink.apply(first)
+        sink.publish(first)
+        sink.publish(first)
     assert numbers(path) == [1, 2, 3]
-    assert sink.shown() == [EpochId(ATTEMPT, 3)]
-    assert DeltaSink("out", str(path), "another").shown() == []
+    assert sink.markers() == [EpochId(ATTEMPT, 3)]
+    assert DeltaSink("out", str(path), "another").markers() == []
 
 
 @pytest.mark.cell("N", "stops", "delta")
@@ -150,18 +150,18 @@ def test_who_has_lost_the_table_commits_nothing(tmp_path: Path, epochs: int, mon
     before, now = DeltaSink("out", str(path), "job"), DeltaSink("out", str(path), "job")
     before.take(ATTEMPT, [], 0)
     for n in range(epochs):
-        before.apply(delivered(storage, n + 1, pa.table({"n": [n]})))
+        before.publish(delivered(storage, n + 1, pa.table({"n": [n]})))
     plain = DeltaSink._write
 
     def stopped(sink: DeltaSink, *arguments: object) -> None:
         monkeypatch.setattr(DeltaSink, "_write", plain)
         now.take(OTHER, [], 0)
-        now.apply(delivered(storage, 7, pa.table({"n": [70]}), attempt=OTHER))
+        now.publish(delivered(storage, 7, pa.table({"n": [70]}), attempt=OTHER))
         plain(sink, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(DeltaSink, "_write", stopped)
     with pytest.raises(EngineStopped, match="was taken over by another attempt"):
-        before.apply(delivered(storage, 8, pa.table({"n": [80]})))
+        before.publish(delivered(storage, 8, pa.table({"n": [80]})))
     assert numbers(path) == [*range(epochs), 70]
 
 
@@ -169,31 +169,31 @@ def test_others_may_write_the_table_meanwhile(tmp_path: Path) -> None:
     storage, path = MemoryStorage(), tmp_path / "t"
     sink = DeltaSink("out", str(path), "job")
     sink.take(ATTEMPT, [], 0)
-    sink.apply(delivered(storage, 1, pa.table({"n": [1]})))
+    sink.publish(delivered(storage, 1, pa.table({"n": [1]})))
     deltalake.write_deltalake(str(path), pa.table({"n": [100]}), mode="append")
     deltalake.DeltaTable(str(path)).optimize.compact()
-    sink.apply(delivered(storage, 2, pa.table({"n": [2]})))
+    sink.publish(delivered(storage, 2, pa.table({"n": [2]})))
     assert numbers(path) == [1, 2, 100]
-    assert sink.shown() == [EpochId(ATTEMPT, 1), EpochId(ATTEMPT, 2)]
+    assert sink.markers() == [EpochId(ATTEMPT, 1), EpochId(ATTEMPT, 2)]
 
 
 def test_what_was_left_behind_is_not_shown_again(tmp_path: Path) -> None:
     storage, path = MemoryStorage(), tmp_path / "t"
     sink = DeltaSink("out", str(path), "job")
     sink.take(ATTEMPT, [], 0)
-    sink.apply(delivered(storage, 1, pa.table({"n": [1]})))
-    sink.apply(delivered(storage, 2, pa.table({"n": [2]})))
+    sink.publish(delivered(storage, 1, pa.table({"n": [1]})))
+    sink.publish(delivered(storage, 2, pa.table({"n": [2]})))
     sink.take(OTHER, [EpochId(ATTEMPT, 2)], 0)
-    assert sink.shown() == [EpochId(ATTEMPT, 1)]
+    assert sink.markers() == [EpochId(ATTEMPT, 1)]
 
 
 def test_rows_of_other_columns_wait_until_the_table_has_them(tmp_path: Path) -> None:
     storage, path = MemoryStorage(), tmp_path / "t"
     sink = DeltaSink("out", str(path), "job")
     sink.take(ATTEMPT, [], 0)
-    sink.apply(delivered(storage, 1, pa.table({"n": [1]})))
+    sink.publish(delivered(storage, 1, pa.table({"n": [1]})))
     with pytest.raises(JobFailed, match="rejected the rows"):
-        sink.apply(delivered(storage, 2, pa.table({"n": ["two"]})))
+        sink.publish(delivered(storage, 2, pa.table({"n": ["two"]})))
     assert numbers(path) == [1]
 
 
@@ -213,7 +213,7 @@ def test_a_table_that_does_not_take_the_columns_is_reported_before_the_run(
     rows = pa.schema(columns) if columns is not None else None
     assert sink.unmet(rows) == []  # the table is created for the rows
     sink.take(ATTEMPT, [], 0)
-    sink.apply(delivered(MemoryStorage(), 1, pa.table({"n": [1]})))
+    sink.publish(delivered(MemoryStorage(), 1, pa.table({"n": [1]})))
     lacking = sink.unmet(rows)
     reasons = [one.message.partition("does not take the rows: ")[2] for one in lacking]
     assert reasons == ([] if reason is None else [reason])
@@ -224,7 +224,7 @@ def test_a_place_that_is_no_table_any_more_is_said(tmp_path: Path) -> None:
     storage, path = MemoryStorage(), tmp_path / "t"
     sink = DeltaSink("out", str(path), "job")
     sink.take(ATTEMPT, [], 0)
-    sink.apply(delivered(storage, 1, pa.table({"n": [1]})))
+    sink.publish(delivered(storage, 1, pa.table({"n": [1]})))
     for log in (path / "_delta_log").glob("*.json"):
         log.write_text(json.dumps({"no": "log"}))
     with pytest.raises(EngineStopped, match="cannot be read"):

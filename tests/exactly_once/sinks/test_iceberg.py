@@ -188,12 +188,12 @@ def test_a_delivery_is_written_once_by_whomever(tmp_path: Path) -> None:
     first = delivered(storage, 3, pa.table({"n": [1, 2]}), pa.table({"n": [3]}))
     for _ in range(2):
         sink = taken(tmp_path)
-        sink.apply(first)
+        sink.publish(first)
         expire(iceberg_table(tmp_path))
-        sink.apply(first)
+        sink.publish(first)
     assert numbers(tmp_path) == [1, 2, 3]
-    assert sink.shown() == [EpochId(ATTEMPT, 3)]
-    assert sink_in(tmp_path, "another").shown() == []
+    assert sink.markers() == [EpochId(ATTEMPT, 3)]
+    assert sink_in(tmp_path, "another").markers() == []
 
 
 @pytest.mark.cell("N", "stops", "iceberg")
@@ -206,7 +206,7 @@ def test_who_has_lost_the_table_commits_nothing(
     that has written anything by then or not."""
     storage, before = MemoryStorage(), taken(tmp_path)
     for n in range(epochs):
-        before.apply(delivered(storage, n + 1, pa.table({"n": [n]})))
+        before.publish(delivered(storage, n + 1, pa.table({"n": [n]})))
     from pyiceberg.table import Transaction
 
     plain = Transaction.commit_transaction
@@ -215,23 +215,23 @@ def test_who_has_lost_the_table_commits_nothing(
         monkeypatch.setattr(Transaction, "commit_transaction", plain)
         now = taken(tmp_path, OTHER)
         if has_written:
-            now.apply(delivered(storage, 7, pa.table({"n": [70]}), attempt=OTHER))
+            now.publish(delivered(storage, 7, pa.table({"n": [70]}), attempt=OTHER))
         return plain(transaction)
 
     monkeypatch.setattr(Transaction, "commit_transaction", stopped)
     with pytest.raises(EngineStopped, match="was taken over by another attempt"):
-        before.apply(delivered(storage, 8, pa.table({"n": [80]})))
+        before.publish(delivered(storage, 8, pa.table({"n": [80]})))
     assert numbers(tmp_path) == [*range(epochs), *([70] if has_written else [])]
 
 
 def test_two_jobs_and_others_write_a_table_at_once(tmp_path: Path) -> None:
     """Each commit that somebody else was before is tried again, and none twice."""
-    taken(tmp_path).apply(delivered(MemoryStorage(), 1, pa.table({"n": [0]})))
+    taken(tmp_path).publish(delivered(MemoryStorage(), 1, pa.table({"n": [0]})))
 
     def write(number: int) -> None:
         storage, sink = MemoryStorage(), taken(tmp_path, OTHER, f"job {number}")
         for n in range(8):
-            sink.apply(delivered(storage, n + 1, pa.table({"n": [100 * number + n]}), attempt=OTHER))
+            sink.publish(delivered(storage, n + 1, pa.table({"n": [100 * number + n]}), attempt=OTHER))
 
     def append() -> None:
         for n in range(8):
@@ -242,7 +242,7 @@ def test_two_jobs_and_others_write_a_table_at_once(tmp_path: Path) -> None:
             done.result()
     assert numbers(tmp_path) == [0, *range(100, 108), *range(200, 208), *range(1000, 1008)]
     expire(iceberg_table(tmp_path))
-    assert sink_in(tmp_path, "job 1").shown() == [EpochId(OTHER, n + 1) for n in range(8)]
+    assert sink_in(tmp_path, "job 1").markers() == [EpochId(OTHER, n + 1) for n in range(8)]
 
 
 def test_jobs_that_begin_at_once_make_one_catalog(tmp_path: Path) -> None:
@@ -255,7 +255,7 @@ def test_jobs_that_begin_at_once_make_one_catalog(tmp_path: Path) -> None:
         sink.take(ATTEMPT, [], 0)
         rows = delivered(MemoryStorage(), 1, pa.table({"n": [number]}))
         begun.wait()
-        sink.apply(rows)
+        sink.publish(rows)
 
     with ThreadPoolExecutor(4) as threads:
         for done in [threads.submit(write, number) for number in range(4)]:
@@ -275,7 +275,7 @@ def test_a_catalog_is_not_there_before_it_is_whole(tmp_path: Path, monkeypatch: 
         plain(catalog)
 
     monkeypatch.setattr(SqlCatalog, "create_tables", create)
-    taken(tmp_path).apply(delivered(MemoryStorage(), 1, pa.table({"n": [1]})))
+    taken(tmp_path).publish(delivered(MemoryStorage(), 1, pa.table({"n": [1]})))
     assert making == [False]
 
 
@@ -283,7 +283,7 @@ def test_a_catalog_that_answers_again_gets_the_rows(tmp_path: Path, monkeypatch:
     from pyiceberg.catalog.sql import SqlCatalog
 
     storage, sink = MemoryStorage(), taken(tmp_path)
-    sink.apply(delivered(storage, 1, pa.table({"n": [1]})))
+    sink.publish(delivered(storage, 1, pa.table({"n": [1]})))
     plain, away = SqlCatalog.load_table, [None] * 3
 
     def load(catalog: SqlCatalog, name: Any) -> Any:
@@ -293,7 +293,7 @@ def test_a_catalog_that_answers_again_gets_the_rows(tmp_path: Path, monkeypatch:
         return plain(catalog, name)
 
     monkeypatch.setattr(SqlCatalog, "load_table", load)
-    sink.apply(delivered(storage, 2, pa.table({"n": [2]})))
+    sink.publish(delivered(storage, 2, pa.table({"n": [2]})))
     assert numbers(tmp_path) == [1, 2]
 
 
@@ -301,7 +301,7 @@ def test_a_catalog_that_does_not_answer_stops_the_job(tmp_path: Path, monkeypatc
     from pyiceberg.catalog.sql import SqlCatalog
 
     storage, sink = MemoryStorage(), taken(tmp_path)
-    sink.apply(delivered(storage, 1, pa.table({"n": [1]})))
+    sink.publish(delivered(storage, 1, pa.table({"n": [1]})))
 
     def commit(catalog: SqlCatalog, *arguments: Any) -> Any:
         raise ConnectionError("away")
@@ -309,7 +309,7 @@ def test_a_catalog_that_does_not_answer_stops_the_job(tmp_path: Path, monkeypatc
     monkeypatch.setattr(SqlCatalog, "commit_table", commit)
     monkeypatch.setattr(patience, "SECONDS", 0.01)
     with pytest.raises(EngineStopped, match=r"iceberg:shop.out cannot be written: away"):
-        sink.apply(delivered(storage, 2, pa.table({"n": [2]})))
+        sink.publish(delivered(storage, 2, pa.table({"n": [2]})))
     assert numbers(tmp_path) == [1]
 
 
@@ -322,7 +322,7 @@ def test_what_became_of_a_commit_that_broke_off_is_looked_up(
     from pyiceberg.exceptions import CommitStateUnknownException
 
     storage, sink = MemoryStorage(), taken(tmp_path)
-    sink.apply(delivered(storage, 1, pa.table({"n": [1]})))
+    sink.publish(delivered(storage, 1, pa.table({"n": [1]})))
     plain, broken = SqlCatalog.commit_table, []
 
     def commit(catalog: SqlCatalog, *arguments: Any) -> Any:
@@ -337,17 +337,17 @@ def test_what_became_of_a_commit_that_broke_off_is_looked_up(
         return plain(catalog, *arguments)
 
     monkeypatch.setattr(SqlCatalog, "commit_table", commit)
-    sink.apply(delivered(storage, 2, pa.table({"n": [2]})))
+    sink.publish(delivered(storage, 2, pa.table({"n": [2]})))
     assert broken
     assert numbers(tmp_path) == [1, 2]
 
 
 def test_what_was_left_behind_is_not_shown_again(tmp_path: Path) -> None:
     storage, sink = MemoryStorage(), taken(tmp_path)
-    sink.apply(delivered(storage, 1, pa.table({"n": [1]})))
-    sink.apply(delivered(storage, 2, pa.table({"n": [2]})))
+    sink.publish(delivered(storage, 1, pa.table({"n": [1]})))
+    sink.publish(delivered(storage, 2, pa.table({"n": [2]})))
     sink.take(OTHER, [EpochId(ATTEMPT, 2)], 0)
-    assert sink.shown() == [EpochId(ATTEMPT, 1)]
+    assert sink.markers() == [EpochId(ATTEMPT, 1)]
 
 
 def test_what_was_left_behind_is_not_shown_again_when_its_epochs_are_pruned(tmp_path: Path) -> None:
@@ -355,46 +355,46 @@ def test_what_was_left_behind_is_not_shown_again_when_its_epochs_are_pruned(tmp_
     storage, sink = MemoryStorage(), taken(tmp_path)
     epochs = [EpochId(ATTEMPT, number) for number in (1, 2, 3)]
     for epoch in epochs:
-        sink.apply(delivered(storage, epoch.number, pa.table({"n": [epoch.number]})))
+        sink.publish(delivered(storage, epoch.number, pa.table({"n": [epoch.number]})))
     sink.take(OTHER, epochs, 0)
     sink.take(OTHER, [], 9)
-    assert sink.shown() == []
+    assert sink.markers() == []
     assert sink.has(epochs[0])
 
 
 def test_a_property_that_was_unset_is_made_again_from_what_snapshots_say(tmp_path: Path) -> None:
     storage, sink = MemoryStorage(), taken(tmp_path)
-    sink.apply(delivered(storage, 1, pa.table({"n": [1]})))
+    sink.publish(delivered(storage, 1, pa.table({"n": [1]})))
     with iceberg_table(tmp_path).transaction() as transaction:
         transaction.remove_properties("abs.sink.job/out")
-    taken(tmp_path).apply(delivered(MemoryStorage(), 1, pa.table({"n": [1]})))
+    taken(tmp_path).publish(delivered(MemoryStorage(), 1, pa.table({"n": [1]})))
     assert numbers(tmp_path) == [1]
 
 
 def test_a_property_that_cannot_be_read_is_said(tmp_path: Path) -> None:
-    taken(tmp_path).apply(delivered(MemoryStorage(), 1, pa.table({"n": [1]})))
+    taken(tmp_path).publish(delivered(MemoryStorage(), 1, pa.table({"n": [1]})))
     with iceberg_table(tmp_path).transaction() as transaction:
         transaction.set_properties({"abs.sink.job/out": '{"epochs": 3}'})
     with pytest.raises(EngineStopped, match=r"the property abs.sink.job/out of iceberg:shop.out cannot be read"):
-        sink_in(tmp_path).shown()
+        sink_in(tmp_path).markers()
 
 
 @pytest.mark.parametrize("what", ["dropped", "set back"])
 def test_what_is_done_to_the_table_while_the_job_runs_stops_it(tmp_path: Path, what: str) -> None:
     storage, sink = MemoryStorage(), taken(tmp_path)
     for n in (1, 2):
-        sink.apply(delivered(storage, n, pa.table({"n": [n]})))
+        sink.publish(delivered(storage, n, pa.table({"n": [n]})))
     table = iceberg_table(tmp_path)
     if what == "dropped":
         table.catalog.drop_table("shop.out")
     else:
         table.manage_snapshots().rollback_to_snapshot(table.snapshots()[0].snapshot_id).commit()
     with pytest.raises(EngineStopped, match=r"is missing: the sink|was set back"):
-        sink.apply(delivered(storage, 3, pa.table({"n": [3]})))
+        sink.publish(delivered(storage, 3, pa.table({"n": [3]})))
 
 
 def test_a_catalog_that_cannot_be_read_is_said(tmp_path: Path) -> None:
-    taken(tmp_path).apply(delivered(MemoryStorage(), 1, pa.table({"n": [1]})))
+    taken(tmp_path).publish(delivered(MemoryStorage(), 1, pa.table({"n": [1]})))
     for metadata in (tmp_path / "lake" / "shop" / "out" / "metadata").glob("*.json"):
         metadata.unlink()
     with pytest.raises(EngineStopped, match=r"the table iceberg:shop.out cannot be read"):
@@ -411,7 +411,7 @@ def test_asking_makes_nothing(tmp_path: Path, place: str) -> None:
     sink = IcebergTable(Operator("out", Kind.SINK, 2, 8, connector=options), str(tmp_path), "job")
     assert sink.unmet(None) == []
     assert sink.unmet(pa.schema([("n", pa.int64())])) == []
-    assert sink.shown() == []
+    assert sink.markers() == []
     assert sink.undone(None) is None
     assert list(tmp_path.iterdir()) == []
 
@@ -443,7 +443,7 @@ EVERY = pa.table(
 
 
 def test_every_type_of_a_column_comes_back(tmp_path: Path) -> None:
-    taken(tmp_path).apply(delivered(MemoryStorage(), 1, EVERY))
+    taken(tmp_path).publish(delivered(MemoryStorage(), 1, EVERY))
     table = iceberg_table(tmp_path)
     assert table.scan().to_arrow().select(EVERY.column_names).to_pylist() == EVERY.to_pylist()
     files = [task.file.file_path.removeprefix("file://") for task in table.scan().plan_files()]
@@ -454,12 +454,12 @@ def test_every_type_of_a_column_comes_back(tmp_path: Path) -> None:
 def test_columns_that_iceberg_cannot_have_are_named(tmp_path: Path) -> None:
     rows = pa.table({"n": [1], "took": pa.array([1], pa.duration("us")), "nothing": pa.nulls(1)})
     with pytest.raises(JobFailed, match=r"Iceberg has no type for took \(duration\[us\]\), nothing \(null\)"):
-        taken(tmp_path).apply(delivered(MemoryStorage(), 1, rows))
+        taken(tmp_path).publish(delivered(MemoryStorage(), 1, rows))
 
 
 def test_a_task_whose_column_is_all_null_takes_the_type_of_the_others(tmp_path: Path) -> None:
     rows = pa.table({"n": [1], "text": pa.nulls(1)}), pa.table({"n": [2], "text": ["a"]})
-    taken(tmp_path).apply(delivered(MemoryStorage(), 1, *rows))
+    taken(tmp_path).publish(delivered(MemoryStorage(), 1, *rows))
     assert iceberg_table(tmp_path).scan().to_arrow().to_pylist() == [{"n": 1, "text": None}, {"n": 2, "text": "a"}]
 
 
@@ -476,16 +476,16 @@ def made(folder: Path, schema: pa.Schema, **more: Any) -> Any:
 
 def test_a_table_that_is_there_may_have_another_order_wider_types_and_optional_columns(tmp_path: Path) -> None:
     made(tmp_path, pa.schema([("of_others", pa.string()), ("text", pa.string()), ("n", pa.int64())]))
-    taken(tmp_path).apply(delivered(MemoryStorage(), 1, pa.table({"n": pa.array([1], pa.int32()), "text": ["a"]})))
+    taken(tmp_path).publish(delivered(MemoryStorage(), 1, pa.table({"n": pa.array([1], pa.int32()), "text": ["a"]})))
     assert iceberg_table(tmp_path).scan().to_arrow().to_pylist() == [{"of_others": None, "text": "a", "n": 1}]
 
 
 def test_a_table_that_requires_a_column_takes_rows_without_nulls_in_it(tmp_path: Path) -> None:
     made(tmp_path, pa.schema([pa.field("n", pa.int64(), nullable=False)]))
     storage, sink = MemoryStorage(), taken(tmp_path)
-    sink.apply(delivered(storage, 1, pa.table({"n": [1]})))
+    sink.publish(delivered(storage, 1, pa.table({"n": [1]})))
     with pytest.raises(JobFailed, match="column n contains nulls, which the table does not allow"):
-        sink.apply(delivered(storage, 2, pa.table({"n": [2, None]})))
+        sink.publish(delivered(storage, 2, pa.table({"n": [2, None]})))
     assert numbers(tmp_path) == [1]
 
 
@@ -494,7 +494,7 @@ def test_columns_that_disagree_are_named_with_both_types_and_rows_wait(tmp_path:
     storage, sink = MemoryStorage(), taken(tmp_path)
     rows = delivered(storage, 1, pa.table({"n": [1], "more": ["a"]}))
     with pytest.raises(JobFailed) as refused:
-        sink.apply(rows)
+        sink.publish(rows)
     assert "column n is int64 in the rows, string in the table" in refused.value.message
     assert "rows have a column more (string), which the table does not have" in refused.value.message
     assert "the table requires a column id (int64), which rows do not have" in refused.value.message
@@ -504,7 +504,7 @@ def test_columns_that_disagree_are_named_with_both_types_and_rows_wait(tmp_path:
         from pyiceberg.types import LongType, StringType
 
         schema.add_column("n", LongType()).add_column("more", StringType())
-    sink.apply(rows)
+    sink.publish(rows)
     assert iceberg_table(tmp_path).scan().to_arrow().to_pylist() == [{"n": 1, "more": "a"}]
 
 
@@ -516,7 +516,7 @@ def test_a_table_of_partitions_gets_a_commit_an_epoch(tmp_path: Path) -> None:
         spec.add_field("day", IdentityTransform())
     storage, sink = MemoryStorage(), taken(tmp_path)
     rows = pa.table({"n": [1, 2, 3], "day": ["a", "b", "a"]})
-    sink.apply(delivered(storage, 1, rows))
+    sink.publish(delivered(storage, 1, rows))
     table = iceberg_table(tmp_path)
     assert len(list(table.scan().plan_files())) == 2
     assert len(commits(tmp_path)) == 1

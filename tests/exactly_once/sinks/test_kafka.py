@@ -157,12 +157,12 @@ def test_a_delivery_is_written_once_by_whomever(broker: Broker, topic: str) -> N
         sink = target(broker, topic)
         with sink.hold():
             sink.take(ATTEMPT, [], 0)
-            sink.apply(first)
-            sink.apply(first)
-            assert sink.shown() == [EpochId(ATTEMPT, 3)]
+            sink.publish(first)
+            sink.publish(first)
+            assert sink.markers() == [EpochId(ATTEMPT, 3)]
     assert numbers(broker, topic) == [1, 2, 3]
-    assert target(broker, topic).shown() == [EpochId(ATTEMPT, 3)]
-    assert target(broker, topic, "another").shown() == []
+    assert target(broker, topic).markers() == [EpochId(ATTEMPT, 3)]
+    assert target(broker, topic, "another").markers() == []
 
 
 @pytest.mark.cell("N", "stops", "kafka")
@@ -176,12 +176,12 @@ def test_who_has_lost_the_topic_writes_nothing(
     older, newer = target(broker, topic), target(broker, topic)
     with older.hold(), newer.hold():
         older.take(ATTEMPT, [], 0)
-        older.apply(delivered(storage, 1, [{"n": 1}]))
+        older.publish(delivered(storage, 1, [{"n": 1}]))
 
         def overtaken() -> None:
             monkeypatch.undo()
             newer.take(OTHER, [], 0)
-            newer.apply(delivered(storage, 2, [{"n": 20}], attempt=OTHER))
+            newer.publish(delivered(storage, 2, [{"n": 20}], attempt=OTHER))
 
         if when == "before":
             overtaken()
@@ -204,9 +204,9 @@ def test_who_has_lost_the_topic_writes_nothing(
 
             monkeypatch.setattr(KafkaTopic, "_begin", slowly)
         with pytest.raises(EngineStopped, match="was taken over by another attempt"):
-            older.apply(delivered(storage, 2, [{"n": 2}]))
+            older.publish(delivered(storage, 2, [{"n": 2}]))
         assert numbers(broker, topic) == [1, 20]
-        newer.apply(delivered(storage, 3, [{"n": 30}], attempt=OTHER))  # though the other has had its id since
+        newer.publish(delivered(storage, 3, [{"n": 30}], attempt=OTHER))  # though the other has had its id since
     assert numbers(broker, topic) == [1, 20, 30]
 
 
@@ -229,7 +229,7 @@ def test_a_transaction_whose_end_is_not_known_is_looked_up(
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
             monkeypatch.setattr(Transactions, "_commit", lost)
-            sink.apply(delivered(storage, epoch, [{"n": epoch}]))
+            sink.publish(delivered(storage, epoch, [{"n": epoch}]))
     assert numbers(broker, topic) == [1, 2]
 
 
@@ -243,14 +243,14 @@ def test_another_job_that_was_killed_in_its_transaction_hides_no_mark(
         sink.take(ATTEMPT, [], 0)
         commit = Transactions._commit
         monkeypatch.setattr(Transactions, "_commit", lambda transactions: transactions._producer.flush(SECONDS))
-        other.apply(delivered(storage, 1, [{"n": 100}], attempt=OTHER))  # is open from here on
+        other.publish(delivered(storage, 1, [{"n": 100}], attempt=OTHER))  # is open from here on
         monkeypatch.setattr(Transactions, "_commit", commit)
-        sink.apply(delivered(storage, 1, [{"n": 1}]))
-        assert target(broker, topic).shown() == [EpochId(ATTEMPT, 1)]
+        sink.publish(delivered(storage, 1, [{"n": 1}]))
+        assert target(broker, topic).markers() == [EpochId(ATTEMPT, 1)]
         again = target(broker, topic)
         with again.hold():
             again.take(ATTEMPT, [], 0)
-            assert again.shown() == [EpochId(ATTEMPT, 1)]
+            assert again.markers() == [EpochId(ATTEMPT, 1)]
 
 
 def test_what_was_left_behind_is_not_shown_and_the_newest_mark_that_is_too_old_is_kept(
@@ -260,12 +260,12 @@ def test_what_was_left_behind_is_not_shown_and_the_newest_mark_that_is_too_old_i
     with sink.hold():
         sink.take(ATTEMPT, [], 0)
         for epoch in (1, 2, 3, 4):
-            sink.apply(delivered(storage, epoch, [{"n": epoch}]))
+            sink.publish(delivered(storage, epoch, [{"n": epoch}]))
     again = target(broker, topic)
     with again.hold():
         again.take(OTHER, [EpochId(ATTEMPT, 4)], 3)
-        assert again.shown() == [EpochId(ATTEMPT, 2), EpochId(ATTEMPT, 3)]
-    assert target(broker, topic).shown() == [EpochId(ATTEMPT, 2), EpochId(ATTEMPT, 3)]
+        assert again.markers() == [EpochId(ATTEMPT, 2), EpochId(ATTEMPT, 3)]
+    assert target(broker, topic).markers() == [EpochId(ATTEMPT, 2), EpochId(ATTEMPT, 3)]
 
 
 def test_rows_without_the_key_and_rows_that_are_too_large_wait(broker: Broker, topic: str) -> None:
@@ -273,11 +273,12 @@ def test_rows_without_the_key_and_rows_that_are_too_large_wait(broker: Broker, t
     with sink.hold():
         sink.take(ATTEMPT, [], 0)
         with pytest.raises(JobFailed, match="its rows have no key column 'word'; they have the columns n"):
-            sink.apply(delivered(MemoryStorage(), 1, [{"n": 1, "word": "x"}, {"n": 2}]))
+            sink.publish(delivered(MemoryStorage(), 1, [{"n": 1, "word": "x"}, {"n": 2}]))
         with pytest.raises(JobFailed, match=r"rejected the rows: .*too large"):
-            sink.apply(delivered(MemoryStorage(), 1, [{"n": 1, "word": "x"}, {"n": 2, "word": "y" * 2_000_000}]))
-        assert sink.shown() == []
-        sink.apply(delivered(MemoryStorage(), 1, [{"n": 1, "word": "x"}, {"n": 2, "word": None}, {"n": 3, "word": 7}]))
+            sink.publish(delivered(MemoryStorage(), 1, [{"n": 1, "word": "x"}, {"n": 2, "word": "y" * 2_000_000}]))
+        assert sink.markers() == []
+        rows = [{"n": 1, "word": "x"}, {"n": 2, "word": None}, {"n": 3, "word": 7}]
+        sink.publish(delivered(MemoryStorage(), 1, rows))
     assert sorted((key or "", json.loads(value or "")["n"]) for _, key, value in broker.consumed(topic)) == [
         ("", 2), ("7", 3), ("x", 1),
     ]  # fmt: skip

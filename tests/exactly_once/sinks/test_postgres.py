@@ -424,12 +424,12 @@ def test_the_last_row_of_a_key_stays_and_a_delivery_is_written_once(lines: Lines
     second = delivered(storage, 4, '"k","the n"\n"a",9\n', '"k"\n"b"\n')
     with target.hold():
         target.take(ATTEMPT, [], 0)
-        target.apply(first)
+        target.publish(first)
         assert shown(url) == [("a", 3, 7), ("b", 2, 7), ("c", 4, 7), ("d", None, 7)]
-        target.apply(second)
-        target.apply(first)
+        target.publish(second)
+        target.publish(first)
         assert shown(url) == [("a", 9, 7), ("b", 2, 7), ("c", 4, 7), ("d", None, 7)]
-    assert target.shown() == [EpochId(ATTEMPT, 3), EpochId(ATTEMPT, 4)]
+    assert target.markers() == [EpochId(ATTEMPT, 3), EpochId(ATTEMPT, 4)]
 
 
 @by_key
@@ -443,9 +443,9 @@ def test_who_has_lost_the_table_writes_nothing(lines: Lines, postgres_server: Po
         with other.hold():
             other.take("f" * 32, [], 0)
             with pytest.raises(EngineStopped, match="was taken over by another job"):
-                target.apply(delivery)
+                target.publish(delivery)
         with pytest.raises(EngineStopped, match="was taken over by another attempt"):
-            target.apply(delivery)
+            target.publish(delivery)
     assert rows(url, f"select line from {TABLE}") == []
 
 

@@ -134,7 +134,7 @@ def test_rows_that_a_store_prepared_after_it_was_copied_stay_prepared(
     lines: Lines, postgres_server: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The copy does not know which later epochs of the original store are complete."""
-    plain, reveals = Outputs.reveal, list[Any]()
+    plain, reveals = Outputs.publish, list[Any]()
 
     def reveal(outputs: Outputs, parts: Any) -> None:
         if any(part.sink for part in parts):
@@ -146,7 +146,7 @@ def test_rows_that_a_store_prepared_after_it_was_copied_stay_prepared(
         plain(outputs, parts)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Outputs, "reveal", reveal)
+        patch.setattr(Outputs, "publish", reveal)
         with pytest.raises(EngineStopped, match="the driver was killed"):
             lines.run()
     pending = set(prepared_in(postgres_server.url))

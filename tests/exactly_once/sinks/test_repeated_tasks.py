@@ -102,7 +102,7 @@ def test_the_rows_of_the_process_that_the_manifest_names_are_committed(
     with outputs.hold():
         outputs.take(outputs.examine(store, newest), store, attempt)
         files = stage(lines, store, EpochId(attempt.id, newest + 1))
-        outputs.reveal([replace(part, epoch=newest + 1, sink=files)])
-        outputs.reveal([replace(part, epoch=newest + 1, sink=files)])
+        outputs.publish([replace(part, epoch=newest + 1, sink=files)])
+        outputs.publish([replace(part, epoch=newest + 1, sink=files)])
     assert lines.shown() - before == {"of its successor": 1}
     assert before - lines.shown() == {}

@@ -202,7 +202,7 @@ def test_a_restore_goes_on_without_parts_that_a_reader_took_away_as_its_hint_say
 
 @pytest.mark.cell("E", "refused", "jsonl")
 def test_a_sink_that_is_emptied_below_a_job_is_said_to_be(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = Outputs.reveal
+    plain = Outputs.publish
 
     def empty(self: Outputs, parts: object) -> None:
         if any(part.sink for part in parts):  # type: ignore[attr-defined]
@@ -210,7 +210,7 @@ def test_a_sink_that_is_emptied_below_a_job_is_said_to_be(lines: Lines, monkeypa
         plain(self, parts)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
-        patch.setattr(Outputs, "reveal", empty)
+        patch.setattr(Outputs, "publish", empty)
         with pytest.raises(EngineStopped, match="was emptied while the job ran"):
             lines.run()
     lines.resume()

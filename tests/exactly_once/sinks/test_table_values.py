@@ -105,7 +105,7 @@ def test_a_table_keeps_all_values(kind: str, type: pa.DataType) -> None:
             rows = staged(column)
             target.take(ATTEMPT, [], 0)
             target.try_rows(rows)
-            target.apply(delivered(MemoryStorage(), EPOCH, rows.getvalue()))
+            target.publish(delivered(MemoryStorage(), EPOCH, rows.getvalue()))
             got = read(Path(folder))
         assert len(got) == len(values)
         assert all(map(is_same, got, column.to_pylist())), (got, column.to_pylist())
@@ -146,11 +146,11 @@ def test_a_column_of_another_type_never_changes_a_value(
     pytest.importorskip({"delta": "deltalake", "iceberg": "pyiceberg"}[kind])
     first, _ = made(kind, tmp_path)
     first.take(ATTEMPT, [], 0)
-    first.apply(delivered(MemoryStorage(), EPOCH, staged(pa.nulls(1, table)).getvalue()))
+    first.publish(delivered(MemoryStorage(), EPOCH, staged(pa.nulls(1, table)).getvalue()))
     target, read = made(kind, tmp_path)
     with pytest.raises(JobFailed, match="column v"):
         target.try_rows(staged(rows))
     target.take(ATTEMPT, [], 0)
     with pytest.raises(JobFailed):
-        target.apply(delivered(MemoryStorage(), EPOCH + 1, staged(rows).getvalue()))
+        target.publish(delivered(MemoryStorage(), EPOCH + 1, staged(rows).getvalue()))
     assert read(tmp_path) == [None]

@@ -101,7 +101,7 @@ def test_brokers_that_do_not_answer_in_a_commit_are_waited_for_once(
         at_commit(monkeypatch, proxy.stall)
         hurry()
         stops(
-            lambda: sink.apply(lines_delivered(storage, 1, [{"n": 1}])),
+            lambda: sink.publish(lines_delivered(storage, 1, [{"n": 1}])),
             rf"sink out: {proxy.address} does not answer: no message to topic '{topic}' was accepted for 2 s",
         )
     proxy.resume()
@@ -109,7 +109,7 @@ def test_brokers_that_do_not_answer_in_a_commit_are_waited_for_once(
     again = target(broker, topic, brokers=proxy.address)
     with again.hold():
         again.take(ATTEMPT, [], 0)
-        again.apply(lines_delivered(MemoryStorage(), 1, [{"n": 1}]))
+        again.publish(lines_delivered(MemoryStorage(), 1, [{"n": 1}]))
     assert numbers(broker, topic) == [1]
 
 
@@ -132,7 +132,7 @@ def test_brokers_that_stop_answering_while_rows_are_sent_are_waited_for_once(
         monkeypatch.setattr(Transactions, "_produce", counted)
         rows = lines_delivered(MemoryStorage(), 1, [{"n": n} for n in range(150_000)])
         hurry()
-        stops(lambda: sink.apply(rows), "does not answer: no message to topic")
+        stops(lambda: sink.publish(rows), "does not answer: no message to topic")
     assert messages < 150_000
 
 
@@ -145,7 +145,7 @@ def test_a_commit_whose_reply_is_lost_or_late_is_in_the_topic_once(
         sink.take(ATTEMPT, [], 0)
         at_commit(monkeypatch, lambda: proxy.add(Rule(b"abs-job-out", fate, seconds=1.0)))
         for epoch in (1, 2):
-            sink.apply(lines_delivered(storage, epoch, [{"n": epoch}]))
+            sink.publish(lines_delivered(storage, epoch, [{"n": epoch}]))
     assert proxy.struck
     assert numbers(broker, topic) == [1, 2]
 
@@ -167,7 +167,7 @@ def test_a_sequence_that_a_broker_does_not_know_is_reported_as_lost_records(
         sink.take(ATTEMPT, [], 0)
         monkeypatch.setattr(Transactions, "_commit", commit)
         with pytest.raises(EngineStopped, match=f"topic '{topic}' lost records that its broker had acknowledged"):
-            sink.apply(lines_delivered(MemoryStorage(), 1, [{"n": 1}]))
+            sink.publish(lines_delivered(MemoryStorage(), 1, [{"n": 1}]))
 
 
 def test_a_job_reports_the_brokers_that_its_sink_waits_for_and_goes_on(
@@ -241,16 +241,16 @@ def test_a_bucket_that_answers_with_errors_is_waited_for_and_refuses_no_rows(
     sink = DeltaSink("out", bucket.path, "job")
     with sink.hold():
         sink.take(ATTEMPT, [], 0)
-        sink.apply(delivered(MemoryStorage(), 1, pa.table({"n": [1]})))
+        sink.publish(delivered(MemoryStorage(), 1, pa.table({"n": [1]})))
         bucket.fail(ALL, Fault.ERROR)
         hurry()
         stops(
-            lambda: sink.apply(delivered(MemoryStorage(), 2, pa.table({"n": [2]}))),
+            lambda: sink.publish(delivered(MemoryStorage(), 2, pa.table({"n": [2]}))),
             r"sink out: .* cannot be (read|written): .*Generic S3 error.*500",
         )
-        stops(lambda: sink.shown(), "cannot be read")
+        stops(lambda: sink.markers(), "cannot be read")
         bucket.fail(ALL, Fault.ERROR, 0)
-        sink.apply(delivered(MemoryStorage(), 2, pa.table({"n": [2]})))
+        sink.publish(delivered(MemoryStorage(), 2, pa.table({"n": [2]})))
     assert bucket.numbers() == [1, 2]
 
 
@@ -324,15 +324,15 @@ def test_a_catalog_that_stalls_is_waited_for_and_then_ends_the_job(
     sink = catalog.sink()
     with sink.hold():
         sink.take(ATTEMPT, [], 0)
-        sink.apply(delivered(MemoryStorage(), 1, pa.table({"n": [1]})))
+        sink.publish(delivered(MemoryStorage(), 1, pa.table({"n": [1]})))
         hurry()
         catalog.proxy.stall()
         stops(
-            lambda: sink.apply(delivered(MemoryStorage(), 2, pa.table({"n": [2]}))),
+            lambda: sink.publish(delivered(MemoryStorage(), 2, pa.table({"n": [2]}))),
             r"cannot be (read|written|reached): its catalog has not answered for 1 s",
         )
         catalog.proxy.resume()
-        sink.apply(delivered(MemoryStorage(), 2, pa.table({"n": [2]})))
+        sink.publish(delivered(MemoryStorage(), 2, pa.table({"n": [2]})))
     assert catalog.numbers() == [1, 2]
 
 
@@ -346,7 +346,7 @@ def test_a_commit_of_a_catalog_whose_reply_is_lost_writes_no_row_twice(
     with sink.hold():
         sink.take(ATTEMPT, [], 0)
         for epoch in range(1, 4):
-            sink.apply(delivered(MemoryStorage(), epoch, pa.table({"n": [epoch]})))
+            sink.publish(delivered(MemoryStorage(), epoch, pa.table({"n": [epoch]})))
             catalog.proxy.lose(b"COMMIT", fate)
     assert catalog.proxy.struck
     assert catalog.numbers() == [1, 2, 3]

@@ -442,7 +442,7 @@ def signal_at(where: str, n: int, number: int) -> None:
     elif where in ("merging", "shown"):
         from abscli.engine.sinks.postgres.upsert import UpsertedTable
 
-        at(UpsertedTable, "_merge" if where == "merging" else "apply", is_done=True)
+        at(UpsertedTable, "_merge" if where == "merging" else "publish", is_done=True)
     elif where in ("writing", "committed"):
         from abscli.engine.sinks.iceberg.table import IcebergTable
         from abscli.engine.sinks.staged.delta import DeltaSink
@@ -464,7 +464,7 @@ def signal_at(where: str, n: int, number: int) -> None:
 
         at(Transactions, "_produce" if where == "producing" else "_commit", is_done=where != "committing")
     elif where == "printed":
-        at(Printed, "apply", is_done=True)
+        at(Printed, "publish", is_done=True)
     elif where == "marked":
         from abscli.engine.sinks.delivered import publisher
 
@@ -487,7 +487,7 @@ def signal_at(where: str, n: int, number: int) -> None:
     elif where == "manifest":
         journal.complete = before(journal.complete, 3)  # type: ignore[assignment]
     elif where == "reveal":
-        outputs.Outputs.reveal = before(outputs.Outputs.reveal, 1)  # type: ignore[assignment,method-assign]
+        outputs.Outputs.publish = before(outputs.Outputs.publish, 1)  # type: ignore[assignment,method-assign]
 
 
 def main() -> None:

@@ -52,7 +52,7 @@ def how_undone(asked: AskedTarget) -> str | None:
 def ask_target(asked: AskedTarget, undone: str | None) -> TargetFacts:
     """Ask the target what it has. undone: see `how_undone`."""
     target = asked.target
-    shown = shown_by(target, asked.storage, asked.ids)
+    shown = markers_of(target, asked.storage, asked.ids)
     return TargetFacts(shown, target.unfinished(), target.has, undone, target.remembers)
 
 
@@ -61,7 +61,7 @@ def ask_store(
 ) -> tuple[HistoryFacts[Delivery], list[Delivery]]:
     """Return what the store says of the target, and what the history names for other targets of the sink."""
     line = tuple(stretches(promises.lives, asked.epoch)) if asked.epoch else ()
-    has_shown = facts.remembers and any(is_on(line, epoch) for epoch in facts.shown)
+    has_shown = facts.remembers and any(is_on(line, epoch) for epoch in facts.markers)
     committed = promises.committed.get(asked.epoch, ())
     is_own = matches_target(asked.sink, asked.directory, committed, asked.id, has_shown)
     every = deliveries_of(asked.storage, promises, asked.epoch, asked.id) if asked.storage is not None else []
@@ -92,13 +92,13 @@ def matches_target(
     return (lambda made_for: True) if has_shown and not is_known else is_for
 
 
-def shown_by(target: Target, storage: Storage | None, ids: Sequence[str]) -> list[EpochId]:
+def markers_of(target: Target, storage: Storage | None, ids: Sequence[str]) -> list[EpochId]:
     """Return the epochs that a target has, from its markers or, if it has none, from the store.
 
     storage: the store; None if it does not exist yet. ids: of the sink.
     """
     if target.remembers or storage is None:
-        return target.shown()
+        return target.markers()
     return [epoch for id in ids if (epoch := written(storage, id)) is not None]
 
 

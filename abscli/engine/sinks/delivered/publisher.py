@@ -123,7 +123,7 @@ class TargetPublisher:
             for id in self._ids:
                 forget_written(store.storage, id)
         # Whoever had it before may have written a last one in between; from here on it cannot.
-        shown = target.shown()
+        shown = target.markers()
         self._left |= {*self._foreign}
         self._foreign = [
             epoch for epoch in shown if not is_on(self._history.line, epoch) and epoch not in self._left
@@ -148,7 +148,7 @@ class TargetPublisher:
             if not parts:
                 return None
             delivery = Delivery(delivery.epoch, parts, delivery.storage)
-        target.apply(delivery)
+        target.publish(delivery)
         if not target.remembers:
             note_written(delivery.storage, self.operator, delivery.epoch)
             return None

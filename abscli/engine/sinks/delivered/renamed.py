@@ -52,9 +52,9 @@ class Renamed:
         """Raise JobFailed for rows that the target refuses; see `Target.try_rows`."""
         self._targets[0].try_rows(rows)
 
-    def shown(self) -> list[EpochId]:
-        """Return the epochs of the commit markers; see `Target.shown`."""
-        return [epoch for target in self._targets[::-1] for epoch in target.shown()]
+    def markers(self) -> list[EpochId]:
+        """Return the epochs of the commit markers; see `Target.markers`."""
+        return [epoch for target in self._targets[::-1] for epoch in target.markers()]
 
     def has(self, epoch: EpochId) -> bool:
         """Tell whether rows up to an epoch are committed; see `Target.has`."""
@@ -66,7 +66,7 @@ class Renamed:
 
     def undone(self, identity: str | None) -> str | None:
         """Return how the target lost commits, whichever id wrote the newest of them."""
-        written = [target for target in self._targets if target.shown()] or self._targets[:1]
+        written = [target for target in self._targets if target.markers()] or self._targets[:1]
         problems = [target.undone(identity) for target in written]
         return None if None in problems else problems[0]
 
@@ -88,9 +88,9 @@ class Renamed:
         for target in self._targets:
             target.discard(goes)
 
-    def apply(self, delivery: Delivery) -> None:
-        """Write a delivery under the id that the sink had then; see `Target.apply`."""
-        self._made_by(delivery).apply(delivery)
+    def publish(self, delivery: Delivery) -> None:
+        """Write a delivery under the id that the sink had then; see `Target.publish`."""
+        self._made_by(delivery).publish(delivery)
 
     def _made_by(self, delivery: Delivery) -> Target:
         id = delivery.parts[0].id.operator

@@ -141,8 +141,8 @@ class IcebergTable(StagedInStore):
         except ValueError as error:
             raise rows_refused(self.operator, self.title, str(error)) from None
 
-    def shown(self) -> list[EpochId]:
-        """Return the epochs of the commit markers; see `Target.shown`."""
+    def markers(self) -> list[EpochId]:
+        """Return the epochs of the commit markers; see `Target.markers`."""
         return self._ask(lambda table: self._marks(table).shown() if table is not None else [])
 
     def has(self, epoch: EpochId) -> bool:
@@ -232,7 +232,7 @@ class IcebergTable(StagedInStore):
 
         self._until_done(take)
 
-    def apply(self, delivery: Delivery) -> None:
+    def publish(self, delivery: Delivery) -> None:
         """Make the target this attempt's; see `Target.take`."""
         with opened(delivery) as parts:
             self._until_done(lambda: self._apply(delivery, parts))

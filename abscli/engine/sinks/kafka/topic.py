@@ -148,8 +148,8 @@ class KafkaTopic(StagedInStore):
         )
         return client if allowed is None else min(client, allowed - BATCH_OVERHEAD)
 
-    def shown(self) -> list[EpochId]:
-        """Return the epochs of the commit markers; see `Target.shown`."""
+    def markers(self) -> list[EpochId]:
+        """Return the epochs of the commit markers; see `Target.markers`."""
         if self._marks is None:
             return list(self._read(self._patience).epochs) if self._name.marks in self._topics() else []
         return list(self._marks.epochs)
@@ -234,8 +234,8 @@ class KafkaTopic(StagedInStore):
 
         until_brokers_answer(self._operator, make)
 
-    def apply(self, delivery: Delivery) -> None:
-        """Write a delivery; see `Target.apply`."""
+    def publish(self, delivery: Delivery) -> None:
+        """Write a delivery; see `Target.publish`."""
         for _ in range(TRIES):
             if self._marks is None:
                 marks = self._begin()

@@ -48,8 +48,8 @@ class AppendedTable(PostgresTable):
 
         self._holding.within(roll_back)
 
-    def apply(self, delivery: Delivery) -> None:
-        """Commit the transactions of a delivery that are still prepared; see `Target.apply`.
+    def publish(self, delivery: Delivery) -> None:
+        """Commit the transactions of a delivery that are still prepared; see `Target.publish`.
 
         Raises Damaged if one is neither prepared nor committed.
         """

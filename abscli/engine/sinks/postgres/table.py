@@ -45,8 +45,8 @@ class PostgresTable:
         """List what the table and its server lack; see `Target.unmet`."""
         return preconditions.unmet(self._table, self._key, columns)
 
-    def shown(self) -> list[EpochId]:
-        """Return the epochs of the commit markers; see `Target.shown`."""
+    def markers(self) -> list[EpochId]:
+        """Return the epochs of the commit markers; see `Target.markers`."""
 
         def shown(connection: Connection) -> list[EpochId]:
             parts = self._epochs.shown(connection) if self._has_markers(connection) else []

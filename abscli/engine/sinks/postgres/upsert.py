@@ -45,8 +45,8 @@ class UpsertedTable(PostgresTable, StagedInStore):
     def __init__(self, table: Table, key: Sequence[str], job: str) -> None:
         super().__init__(table, job, tuple(key))
 
-    def apply(self, delivery: Delivery) -> None:
-        """Write a delivery; see `Target.apply`."""
+    def publish(self, delivery: Delivery) -> None:
+        """Write a delivery; see `Target.publish`."""
         import psycopg
 
         epoch = delivery.epoch.number

@@ -13,11 +13,11 @@ A target
   Epoch numbers alone identify nothing: copies of a store use the same numbers. A target without such a step is
   at-least-once, and says so;
 - gets deliveries in the order of the history, each with its parts in order;
-- refuses an attempt that has lost it: after another attempt called `take`, `apply` raises EngineStopped and changes
+- refuses an attempt that has lost it: after another attempt called `take`, `publish` raises EngineStopped and changes
   nothing, also if the attempt had been stopped within it for hours;
 - refuses rows before a manifest names them (`try_rows`). If it refused them later, each resume would fail on them;
 - notices if its commits were undone: it was replaced, or rolled back (`undone`). The store keeps its identity for this;
-- lists its markers (`shown`), those of other stores of a job of this name included. Commits outside the history are
+- lists its markers (`markers`), those of other stores of a job of this name included. Commits outside the history are
   refused, or left with `--take-ownership`;
 - has no password in its title, its messages or the store: the connection comes from the environment.
 
@@ -146,23 +146,26 @@ class StagedInStore:
 
 
 class Target(Protocol):
-    """Of one sink, on the driver; the contract stands above."""
+    """The target of one sink, as the driver uses it; the contract is described above."""
 
     @property
     def operator(self) -> str:
-        """The sink."""
+        """Return the id of the sink."""
 
     @property
     def title(self) -> str:
-        """What messages call it."""
+        """Return the name of the target in messages."""
 
     @property
     def remembers(self) -> bool:
-        """Whether it keeps marks, and says in `shown` what it has. For one that does not the store remembers the newest
-        delivery, once it is written: one that a crash has cut off there comes again."""
+        """Tell whether the target keeps commit markers.
+
+        If it does not, the store notes each delivery after it was written. A delivery that a crash interrupted is then
+        written again.
+        """
 
     def hold(self) -> AbstractContextManager[None]:
-        """Keep other jobs of this name from it meanwhile; StoreInUse where one has it."""
+        """Lock the target against other jobs of this name. Raises StoreInUse."""
 
     def unmet(self, columns: pa.Schema | None) -> list[Unmet]:
         """List everything that the target lacks to take rows; nothing is changed.
@@ -175,12 +178,15 @@ class Target(Protocol):
         """Raise JobFailed for rows that the target refuses, such as a value that its column cannot hold.
 
         A worker calls this before a manifest names the rows. Nothing is changed, and the target is neither held nor
-        taken. rows: as `apply` gets a part; the position of the file is of no account.
+        taken. rows: a part as `publish` gets it, read from its beginning.
         """
 
-    def shown(self) -> list[EpochId]:
-        """The epochs of whose rows it has some, of attempts of any store of the job, but those that were left behind on
-        purpose. EngineStopped, UsageError where it cannot be asked."""
+    def markers(self) -> list[EpochId]:
+        """Return the epochs of the commit markers, also those of other stores of the job.
+
+        Epochs that were left behind on purpose are not among them. Raises EngineStopped, UsageError if the target
+        cannot be asked.
+        """
 
     def has(self, epoch: EpochId) -> bool:
         """Tell whether rows of an epoch, or of a later epoch of its attempt, are committed, on any branch.
@@ -189,15 +195,20 @@ class Target(Protocol):
         """
 
     def identity(self) -> str | None:
-        """What tells it apart from another one of its name; None where nothing does, or it is not there."""
+        """Return what distinguishes the target from another of its name; None if nothing does, or it is missing."""
 
     def undone(self, identity: str | None) -> str | None:
-        """How it has lost rows that it had, as a message goes on; None where it has not. identity: when rows of the
-        store came there last; None where that is not known."""
+        """Return how the target lost commits, as the end of a message; None if it did not.
+
+        identity: of the target when rows of the store were last committed; None if that is not known.
+        """
 
     def take(self, attempt_id: str, left: Collection[EpochId], oldest: int) -> None:
-        """It is this attempt's from here on. left: what it shows and is not of the line. oldest: epoch that a manifest
-        may name."""
+        """Make the target this attempt's: earlier attempts cannot change it any more.
+
+        left: commits outside the history, which are left behind.
+        oldest: the oldest epoch that a manifest may name.
+        """
 
     def unfinished(self) -> frozenset[EpochId]:
         """Return the epochs of which not all parts are committed."""
@@ -208,9 +219,12 @@ class Target(Protocol):
     def discard(self, goes: Callable[[StagedPartName], bool]) -> None:
         """Remove rows that wait in the target itself, and that no manifest can name any more.
 
-        goes: tells this of each part that waits there.
+        goes: decides whether a waiting part is removed.
         """
 
-    def apply(self, delivery: Delivery) -> None:
-        """Write it, where that has not been done. EngineStopped where another attempt has taken it, or it cannot be
-        reached; JobFailed where it does not take the rows."""
+    def publish(self, delivery: Delivery) -> None:
+        """Write a delivery, unless it is committed already.
+
+        Raises EngineStopped if another attempt has taken the target, or it cannot be reached; JobFailed if it refuses
+        the rows.
+        """

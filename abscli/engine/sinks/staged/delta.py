@@ -136,8 +136,8 @@ class DeltaSink(StagedInStore):
                 raise temporary from None
             raise EngineStopped(temporary.message, hint=temporary.hint) from None
 
-    def shown(self) -> list[EpochId]:
-        """Return the epochs of the commit markers; see `Target.shown`."""
+    def markers(self) -> list[EpochId]:
+        """Return the epochs of the commit markers; see `Target.markers`."""
         return self._ask(self._shown)
 
     def _shown(self, table: DeltaTable | None) -> list[EpochId]:
@@ -252,8 +252,8 @@ class DeltaSink(StagedInStore):
                 return first_line(error)
         return None
 
-    def apply(self, delivery: Delivery) -> None:
-        """Write a delivery; see `Target.apply`."""
+    def publish(self, delivery: Delivery) -> None:
+        """Write a delivery; see `Target.publish`."""
         with opened(delivery) as parts:
             self._until_done(lambda: self._apply(delivery, parts))
 

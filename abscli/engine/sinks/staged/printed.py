@@ -64,8 +64,8 @@ class Printed(StagedInStore):
     def try_rows(self, rows: IO[bytes]) -> None:
         """Raise JobFailed for rows that the target refuses; see `Target.try_rows`."""
 
-    def shown(self) -> list[EpochId]:
-        """Return the epochs of the commit markers; see `Target.shown`."""
+    def markers(self) -> list[EpochId]:
+        """Return the epochs of the commit markers; see `Target.markers`."""
         return []
 
     def has(self, epoch: EpochId) -> bool:
@@ -83,8 +83,8 @@ class Printed(StagedInStore):
     def take(self, attempt_id: str, left: Collection[EpochId], oldest: int) -> None:
         """Make the target this attempt's; see `Target.take`."""
 
-    def apply(self, delivery: Delivery) -> None:
-        """Write a delivery; see `Target.apply`."""
+    def publish(self, delivery: Delivery) -> None:
+        """Write a delivery; see `Target.publish`."""
         for part in delivery.parts:
             with delivery.open(part) as file:
                 for lines in self._lines(part, file):

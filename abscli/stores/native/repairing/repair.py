@@ -268,7 +268,7 @@ class _Work:
             parts = tuple(self._part(task, again.parts) for task in task_ids(self._topology))
             self._publish(scratch, parts)
             if self._shows:
-                self._outputs.reveal(parts)
+                self._outputs.publish(parts)
         return again, again.parts, tidy(NativeStore(self._storage), self._storage, self.epoch)
 
     # -- before anything is changed -----------------------------------------------------------------------
