@@ -44,7 +44,7 @@ _abs() {
                 state) valued='--key --where --limit --sort --columns --out --state --engine --master --type --uid --search --path-map --format --endpoint --region -o --output' ;;
                 validate) valued='--max-age --min-epochs --for --schema --job --broker --broker-config --master --topology --search --path-map --uid --format --endpoint --region -o --output' ;;
                 diff) valued='--operator --out --uids --uid --search --path-map --format --endpoint --region -o --output' ;;
-                plan-recovery) valued='--topology --failed --failed-worker --recovery --strategy --distrust --epoch --parallelism --query-id --set-offset --name-source --sink --out --search --path-map --format --endpoint --region -o --output' ;;
+                plan-recovery) valued='--topology --failed --failed-worker --recovery --strategy --distrust --epoch --parallelism --query-id --set-offset --recreated --name-source --sink --out --search --path-map --format --endpoint --region -o --output' ;;
                 restore) valued='--job --store --to --sink-to --engine --master --until --policy --state-memory --endpoint --region --log-format -o --output' ;;
                 rewrite) valued='--changes --layout --to --type --search --path-map --uid --format --endpoint --region -o --output' ;;
                 rebuild) valued='--job --endpoint --region -o --output' ;;
@@ -240,7 +240,7 @@ _abs() {
             esac
             ;;
         plan-recovery)
-            options='--topology --failed --failed-worker --recovery --strategy --distrust --epoch --parallelism --query-id --keep-in-flight --set-offset --name-source --sink --out --force --search --path-map --format --endpoint --region -o --output -q --quiet -v --verbose -h --help'
+            options='--topology --failed --failed-worker --recovery --strategy --distrust --epoch --parallelism --query-id --keep-in-flight --set-offset --recreated --name-source --sink --out --force --search --path-map --format --endpoint --region -o --output -q --quiet -v --verbose -h --help'
             case $prev in
                 --topology) kind=option-file ;;
                 --failed) kind=option-task ;;
@@ -252,6 +252,7 @@ _abs() {
                 --parallelism) kind=option-parallelism ;;
                 --query-id) kind=value ;;
                 --set-offset) kind=value ;;
+                --recreated) kind=value ;;
                 --name-source) kind=value ;;
                 --sink) kind=option-directory ;;
                 --out) kind=option-file ;;

@@ -256,6 +256,7 @@ complete -c abs -n '__abs_is plan-recovery' -l parallelism -r -f -k -a '(__abs_o
 complete -c abs -n '__abs_is plan-recovery' -l query-id -r -f -d 'Spark: query id, if the metadata file is lost'
 complete -c abs -n '__abs_is plan-recovery' -l keep-in-flight -d 'Spark: rerun the in-flight batch unchanged'
 complete -c abs -n '__abs_is plan-recovery' -l set-offset -r -f -d 'Spark: set the next offset; repeatable'
+complete -c abs -n '__abs_is plan-recovery' -l recreated -r -f -d 'Spark: topic or table was created again; repeatable'
 complete -c abs -n '__abs_is plan-recovery' -l name-source -r -f -d 'Spark: set the name of a source; repeatable'
 complete -c abs -n '__abs_is plan-recovery' -l sink -r -f -a '(__fish_complete_directories)' -d 'Spark: also rewind the log of this file sink'
 complete -c abs -n '__abs_is plan-recovery' -l out -r -F -d 'Write the plan to this file'

@@ -29,8 +29,8 @@ def plan_request(
         "--failed": asked.failed, "--failed-worker": asked.failed_workers, "--recovery": asked.local,
         "--strategy": asked.repair, "--distrust": asked.distrust, "--parallelism": asked.parallelism,
         "--query-id": asked.query_id, "--keep-in-flight": asked.keep_in_flight, "--sink": asked.sink,
-        "--set-offset": asked.set_offset, "--name-source": asked.name_source, "--search": search,
-        "--path-map": path_map,
+        "--set-offset": asked.set_offset, "--recreated": asked.recreated, "--name-source": asked.name_source,
+        "--search": search, "--path-map": path_map,
     }  # fmt: skip
     refuse_others(given, recovery.plan_options, recovery.words)
     # A system may take an option for its plans alone, as Spark's --path-map: it does not read its files by it.

@@ -258,6 +258,7 @@ class Store(Contents):
         keep_in_flight: bool = False,
         sink: str | os.PathLike[str] | None = None,
         set_offset: Texts = (),
+        recreated: Texts = (),
         name_source: Texts = (),
         search: Texts = (),
         path_map: Texts = (),
@@ -275,6 +276,7 @@ class Store(Contents):
         keep_in_flight: of a Spark checkpoint: the batch after runs again with exactly its input.
         sink: of a Spark checkpoint: the output of a file sink, whose log goes back too.
         set_offset: of a Spark checkpoint: SOURCE:SPLIT=N, where a source of Kafka goes on.
+        recreated: of a Spark checkpoint: SOURCE, or SOURCE=ID of a Delta table, that was deleted and created again.
         name_source: of a Spark checkpoint: SOURCE=NAME, so that the query may have more sources, or fewer.
         search, path_map: as of `open_store`; of a Spark checkpoint: OLD=NEW where its inputs were moved.
         watch: sees how it goes on.
@@ -301,6 +303,7 @@ class Store(Contents):
             keep_in_flight=keep_in_flight,
             sink=None if sink is None else os.fspath(sink),
             set_offset=texts(set_offset),
+            recreated=texts(recreated),
             name_source=texts(name_source),
             path_map=texts(path_map),
         )

@@ -107,6 +107,12 @@ def plan_recovery(
                      help="Spark: set the next offset; repeatable."),
         ANY_FILE,
     ] = None,
+    recreated: Annotated[
+        list[str] | None,
+        typer.Option("--recreated", metavar="SOURCE[=ID]",
+                     help="Spark: topic or table was created again; repeatable."),
+        ANY_FILE,
+    ] = None,
     name_source: Annotated[
         list[str] | None,
         typer.Option("--name-source", metavar="SOURCE=NAME",
@@ -177,6 +183,7 @@ def plan_recovery(
             query_id=query_id,
             keep_in_flight=keep_in_flight,
             set_offset=set_offset or (),
+            recreated=recreated or (),
             name_source=name_source or (),
             sink=sink,
             search=reading.search or (),

@@ -37,10 +37,11 @@ class Code(StrEnum):
     ABANDONED_UPLOAD = "abandoned-upload"
     ABANDONED_TRANSACTION = "abandoned-transaction"
     SINK_PART_PENDING = "sink-part-pending"
+    INPUT_RECREATED = "input-recreated"
 
 
 HARMLESS = frozenset({Code.UNREFERENCED_FILE, Code.ABANDONED_UPLOAD, Code.ABANDONED_TRANSACTION, Code.SINK_PART_PENDING,
-                      Code.STALE_PATH, Code.STATE_MISMATCH})  # fmt: skip
+                      Code.STALE_PATH, Code.STATE_MISMATCH, Code.INPUT_RECREATED})  # fmt: skip
 """Findings that take nothing away from an epoch."""
 
 

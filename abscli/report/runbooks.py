@@ -62,6 +62,7 @@ RUNBOOKS: Mapping[Code, Runbook] = MappingProxyType({
     Code.SINK_PART_MISSING: _page("File sinks", "jobs/sinks.md", "file-sinks"),
     Code.UNREFERENCED_SINK_PART: _page("One owner per sink", "jobs/sinks.md", "one-owner-per-sink"),
     Code.INPUT_MISSING: _page("Offsets", "jobs/source-kafka.md", "offsets"),
+    Code.INPUT_RECREATED: _page("Offsets", "jobs/source-kafka.md", "offsets"),
     Code.ABANDONED_UPLOAD: _page("Sinks in buckets", "reference/storage.md", "sinks-in-buckets"),
     Code.ABANDONED_TRANSACTION: _page("Append", "jobs/sink-postgres.md", "append"),
     Code.SINK_PART_PENDING: _page("Upsert", "jobs/sink-postgres.md", "upsert"),
@@ -87,6 +88,7 @@ BY_SYSTEM: Mapping[str, Mapping[Code, Runbook]] = MappingProxyType({
     ) | {
         Code.UNREFERENCED_FILE: _page("Spark checkpoints", "spark.md"),
         Code.INPUT_MISSING: _page("Kafka offsets", "spark.md", "kafka-offsets"),
+        Code.INPUT_RECREATED: _page("Recreated topics and tables", "spark.md", "recreated-topics-and-tables"),
     },
 })  # fmt: skip
 """System -> finding -> page, where that is another one."""

@@ -76,6 +76,7 @@ class PlanRequest:
     parallelism: OP=N.
     query_id, keep_in_flight, sink: of a Spark checkpoint.
     set_offset: of one, too: SOURCE:SPLIT=N.
+    recreated: of one, too: SOURCE, or SOURCE=ID of a Delta table.
     name_source: of one, too: SOURCE=NAME.
     path_map: OLD=NEW.
     read: what the store was opened with.
@@ -92,6 +93,7 @@ class PlanRequest:
     keep_in_flight: bool = False
     sink: str | None = None
     set_offset: tuple[str, ...] = ()
+    recreated: tuple[str, ...] = ()
     name_source: tuple[str, ...] = ()
     path_map: tuple[str, ...] = ()
     read: ReadOptions = NOTHING

@@ -50,6 +50,7 @@ MEANING = {
     Code.SPLIT_OWNED_TWICE: "two tasks would read the same records",
     Code.STATE_MISMATCH: "Flink restores it; tasks that should have equal state would start with different state",
     Code.INPUT_MISSING: "the records that the job reads next are missing: it does not start, or it skips them",
+    Code.INPUT_RECREATED: "a topic or table was deleted and created again; state keeps what was read of the old one",
     Code.STALE_PATH: "the file was moved: the engine looks in the old place; a copy by `abs restore` has the new path",
 }
 

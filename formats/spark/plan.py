@@ -68,13 +68,20 @@ class InputFolder(msgspec.Struct, frozen=True):
 
 class SetPosition(msgspec.Struct, frozen=True):
     """Where a source goes on in a split, in place of where it was. Further on: what lies between is skipped; further
-    back: it is read again. unit: what is counted."""
+    back: it is read again.
+
+    unit: what is counted.
+    recreated: the topic or table is another one of the same name: nothing of it has been read.
+    table: the id of the new Delta table.
+    """
 
     source: str
     split: str
     before: Count = field(name="from")
     after: Count = field(name="to")
     unit: str = "records"
+    recreated: bool = False
+    table: str | None = None
 
 
 class SourceName(msgspec.Struct, frozen=True):

@@ -47,6 +47,7 @@ LOCAL: dict[tuple[str, str], str] = {
     ("formats/flink/state/heap_search.py", "re.compile"): r"(?=\x00\x00ab|\x01\x02.{4}cd)",
     ("formats/select.py", "re.split"): r",(?=(?:a|b|user id)=)",
     ("formats/select.py", "re.match"): r"(?:a|b|user id)=",
+    ("abscli/stores/spark/relocate.py", "re.subn"): r'"(file:///q/ck|file:/q/ck|/q/ck)(?=[/"])',
     ("abscli/stores/copying/folder.py", "own"): re.escape(".copy.unfinished-") + "[0-9a-f]{16}",
     ("abscli/stores/spark/relocate.py", "re.subn"): r'"(file:/data/a|/data/a)(?=[/"])',
     ("abscli/examples/starting.py", "re.sub"): r"orders|counts|lines",

@@ -224,3 +224,24 @@ def test_options_that_mean_nothing_are_refused(tmp_path: Path, capsys: pytest.Ca
         path.write_text("\n".join([*path.read_text().split("\n")[:2], '{"orders":{"0":1}}']))
     code, _, err = run_command("inspect", capsys, root, "--broker", "127.0.0.1:1")
     assert (code, "pip install 'confluent-kafka>=2.4'" in " ".join(err.split())) == (2, True)
+
+
+def test_the_query_goes_on_in_a_recreated_topic_with_the_state_that_it_has(
+    own: tuple[Path, str], session: Any, broker: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the new topic there are 30 records in one partition and 10 in the other: fewer than the query had read."""
+    checkpoint, topic = own
+    broker.remove(topic)
+    broker.make(topic)
+    broker.send(topic, {0: [*range(20), *range(2000, 2010)], 1: range(3000, 3010)})
+    with pytest.raises(Exception, match="STREAM_FAILED"):
+        go_on(session, broker, topic, copy_of_running(checkpoint, checkpoint.parent / "fails"))
+    plan, to = str(checkpoint.parent / "plan.json"), checkpoint.parent / "copy"
+    assert main(["plan-recovery", str(checkpoint), "--recreated", "0", "--out", plan, "-q"]) == 0
+    assert main(["restore", plan, "--to", str(to), "-q"]) == 0
+    seen: dict[str, int] = {}
+    for batch in go_on(session, broker, topic, to).values():
+        seen |= batch
+    again, new = range(20), [*range(2000, 2010), *range(3000, 3010)]
+    assert seen == {str(number): 2 for number in again} | {str(number): 1 for number in new}
+    assert main(["validate", str(to), "-q"]) == 0

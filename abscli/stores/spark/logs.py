@@ -248,7 +248,10 @@ def _ahead(batches: list[BatchEvidence]) -> Iterator[Contradiction]:
     for number in range(1, len(batches)):
         before, batch = batches[number - 1], batches[number]
         older = batches[number - 2] if number > 1 else None
+        after = _offsets(batches[number + 1]).sources if number + 1 < len(batches) else {}
         for name, offset in _offsets(batch).sources.items():
+            if places.why_recreated(_offsets(before).sources.get(name), offset, after.get(name)) is not None:
+                continue
             split = _behind(_offsets(before).sources.get(name), offset)
             if split is None or (older is not None and _behind(_offsets(older).sources.get(name), offset) is not None):
                 continue

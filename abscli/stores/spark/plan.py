@@ -68,6 +68,7 @@ def plan_spark(
     moves: Sequence[Moved] = (),
     next_as_before: bool = False,
     positions: Sequence[tuple[str, str, int]] = (),
+    recreated: Mapping[str, str | None] = MappingProxyType({}),
     sink: str | None = None,
     names: Mapping[str, str] = MappingProxyType({}),
     progress: Callable[[int], None] | None = None,
@@ -77,6 +78,7 @@ def plan_spark(
 
     query_id: of a checkpoint that lost it; moves: of inputs; next_as_before: keep the offsets of the batch after it;
     positions: source, split and where the source goes on in it;
+    recreated: sources whose topic or table is another one of the same name, with the id of a Delta table;
     sink: the output of a file sink, whose log goes back as well; names: what sources are called in the copy;
     progress: told the bytes of state checked so far.
     NotFound for a batch that is not there, or an output without such a log.
@@ -87,7 +89,7 @@ def plan_spark(
     if isinstance(number, NoPlan):
         return number
     view = seen.store
-    placed = _placed(evidence, number, positions)
+    placed = _placed(evidence, number, positions, recreated)
     if isinstance(placed, NoPlan):
         return placed
     refused = _refused_names(evidence, number, names)
@@ -146,7 +148,10 @@ def plan_spark(
 
 
 def _placed(
-    evidence: CheckpointEvidence, batch: int, positions: Sequence[tuple[str, str, int]]
+    evidence: CheckpointEvidence,
+    batch: int,
+    positions: Sequence[tuple[str, str, int]],
+    recreated: Mapping[str, str | None],
 ) -> tuple[SetPosition, ...] | NoPlan:
     """Places that sources are set to, with those that they come from."""
     at = next(one for one in evidence.history if one.batch == batch)
@@ -155,30 +160,53 @@ def _placed(
     starts = before.offsets.sources if before is not None and before.offsets is not None else {}
     out: list[SetPosition] = []
     new = dict(ends)
-    for source, split, to in positions:
+    for source, split, to in [*positions, *_beginnings(ends, positions, recreated)]:
         if source not in ends:
             message = f"batch {batch} has no source {source} that could resume from {split}={to}"
             return NoPlan(message, path=layout.offsets(batch), hint="sources in this batch: "
                 f"{', '.join(ends) or 'none'}")
         end, start = ends[source], starts.get(source)
-        reason, changed = places.why_not_set(end, split), places.with_position(new[source], split, to)
+        table = recreated.get(source)
+        reason, changed = places.why_not_set(end, split), places.with_position(new[source], split, to, table)
+        if reason is None and source in recreated and (table is None) == (kind_of(end) == "delta"):
+            message = f"source {source} is {kind_of(end)}: --recreated {source}" + ("=ID" if table is None else "")
+            hint = "the id of the new table is metaData.id in its _delta_log" if table is None else "without an id"
+            return NoPlan(f"{message} is wanted", path=layout.offsets(batch), hint=hint)
         if reason is not None or changed is None:
             message = f"the position of {source}:{split} in batch {batch} cannot be set"
             hint = f"only the following can be set: {', '.join(SETTABLE)}"
             return NoPlan(f"{message}: {reason}", path=layout.offsets(batch), hint=hint)
         earliest = places.earliest(start, end, split)
-        if to < earliest:
+        if to < earliest and source not in recreated:
             message = f"{source}:{split} was at {earliest} when batch {batch} began, and is to go on from {to}"
             if kind_of(end) == "delta":
                 message = f"{source}:{split} can be {earliest} or more after batch {batch}, and is to be {to}"
-            hint = "state contains the records read since: roll back to an older batch, with @N"
+            hint = (
+                "state contains the records read since: roll back to an older batch, with @N. If the topic or table "
+                f"was recreated: --recreated {source}{'=ID' if kind_of(end) == 'delta' else ''}"
+            )
             return NoPlan(message, path=layout.offsets(batch), hint=hint)
         new[source] = changed
-        out.append(SetPosition(source, split, places.at(end, split) or 0, to, places.unit_of(end)))
-    if out and new == starts:
+        unit = places.unit_of(end)
+        out.append(SetPosition(source, split, places.at(end, split) or 0, to, unit, source in recreated, table))
+    if out and new == starts and not recreated:
         message = f"these are the positions at which batch {batch} began: its whole input would be read again"
         return NoPlan(message, path=layout.offsets(batch), hint=f"roll back to batch {batch - 1} and its state")
     return tuple(out)
+
+
+def _beginnings(
+    ends: Mapping[str, str | None], positions: Sequence[tuple[str, str, int]], recreated: Mapping[str, str | None]
+) -> list[tuple[str, str, int]]:
+    """The beginnings of recreated sources, in the splits that are not set."""
+    out = []
+    known = {position[:2] for position in positions}
+    for source in recreated:
+        splits = [one.split for one in places.positions(ends.get(source)) or ()] or ["0"]
+        if kind_of(ends.get(source)) == "delta":
+            splits = [places.VERSION]
+        out += [(source, split, 0) for split in splits if (source, split) not in known]
+    return out
 
 
 def _refused_names(evidence: CheckpointEvidence, batch: int, names: Mapping[str, str]) -> NoPlan | None:

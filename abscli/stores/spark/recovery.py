@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,9 @@ from formats.plan import Plan
 from formats.spark.plan import Moved, SparkPlan
 from formats.spark.store import SparkStore
 
+TABLE = re.compile(r"[0-9A-Za-z-]{1,64}")
+"""The id of a Delta table."""
+
 
 class SparkRecovery(Recovery[SparkStore, SparkPlan, SparkRestored]):
     """See `abscli.stores.recovery`."""
@@ -34,7 +38,7 @@ class SparkRecovery(Recovery[SparkStore, SparkPlan, SparkRestored]):
         "skipped": "newer", "replayed": "replayed", "inputs": "input", "write": "write", "excluded": "excluded",
     })  # fmt: skip
     plan_options = frozenset({
-        "--query-id", "--path-map", "--keep-in-flight", "--sink", "--set-offset", "--name-source",
+        "--query-id", "--path-map", "--keep-in-flight", "--sink", "--set-offset", "--recreated", "--name-source",
     })  # fmt: skip
     restore_options = frozenset({"--sink-to"})
 
@@ -44,7 +48,7 @@ class SparkRecovery(Recovery[SparkStore, SparkPlan, SparkRestored]):
         plan = plan_spark(
             store, batch=request.epoch, query_id=request.query_id, moves=_moves(request.path_map, store),
             next_as_before=request.keep_in_flight, sink=request.sink,
-            positions=_positions(request), names=_names(request),
+            positions=_positions(request), recreated=_recreated(request), names=_names(request),
             progress=lambda read: watch(f"checked {size(read)} of state"),
         )  # fmt: skip
         if not isinstance(plan, NoPlan):
@@ -115,13 +119,25 @@ def _positions(request: PlanRequest) -> list[tuple[str, str, int]]:
         if not (equals and colon and split and to.isascii() and to.isdigit() and len(to) < 19):
             raise BadOption("--set-offset", f"{text!r} is not SOURCE:SPLIT=N, such as 0:orders-3=1200")
         positions.append((source, split, int(to)))
-    if positions and request.keep_in_flight:
+    if (positions or request.recreated) and request.keep_in_flight:
         message = "the batch after it would begin elsewhere than it did: remove --keep-in-flight"
         raise BadOption("--set-offset", message)
     twice = [place for place, count in Counter(one[:2] for one in positions).items() if count > 1]
     if twice:
         raise BadOption("--set-offset", f"{':'.join(twice[0])} is set twice")
     return positions
+
+
+def _recreated(request: PlanRequest) -> dict[str, str | None]:
+    """Sources whose topic or table is another one of the same name, with the id of a Delta table."""
+    recreated: dict[str, str | None] = {}
+    for text in request.recreated:
+        source, equals, table = text.partition("=")
+        if not source or (equals and not TABLE.fullmatch(table)):
+            example = "0, or of a Delta table 0=3adf155d-19a7-468e-88cc-5f408e43ec0f"
+            raise BadOption("--recreated", f"{text!r} is not SOURCE or SOURCE=ID, such as {example}")
+        recreated[source] = table if equals else None
+    return recreated
 
 
 def _names(request: PlanRequest) -> dict[str, str]:

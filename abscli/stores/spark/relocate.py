@@ -17,7 +17,7 @@ from formats.spark.logs import log as logs
 from formats.spark.logs import sources
 from formats.spark.logs.operators import schema_here
 from formats.spark.plan import Moved
-from formats.storage import common_name
+from formats.storage import common_name, top_folder
 
 METADATA = re.compile(rf"{layout.STATE}/\d+/_metadata/(metadata|v2/\d+)")
 """Where an operator's metadata lies."""
@@ -130,8 +130,8 @@ def move_source_log(data: bytes, path: str, old: str, new: str) -> tuple[bytes, 
 
 def is_foreign(path: str) -> bool:
     """Tell if a file of a checkpoint is a connector's own, and neither Spark's nor the log of a source."""
-    top, *rest = path.split("/")
-    return top not in _OWN and not (top == layout.SOURCES and len(rest) < 3)
+    top = top_folder(path)
+    return top not in _OWN and not (top == layout.SOURCES and path.count("/") < 3)
 
 
 def move_foreign(data: bytes, root: str, to: str) -> bytes | None:

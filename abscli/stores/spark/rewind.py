@@ -142,6 +142,12 @@ def rewind(
         write.update(_passed(checkpoint, before, at, parted[batch]))
     if positions:
         write.update(_positions(checkpoint, at, positions))
+    recreated = [one for one in positions if one.recreated]
+    if recreated:
+        # When it starts, Spark compares the batch before with the source, too. Older batches are left out.
+        first = before.batch if before is not None else batch
+        if before is not None:
+            write.update(_positions(checkpoint, before, recreated))
     damaged = {problem.path for problem in evidence.problems if problem.loud or _OPERATOR.fullmatch(problem.path)}
     keep = _Keep(by_number, range(first, batch + 1), last.batch, upto, needed, damaged, doubted)
     kept, dropped = [], []
@@ -300,7 +306,7 @@ def _positions(
         changed = offset
         for one in positions:
             if one.source == source:
-                changed = places.with_position(changed, one.split, one.after)
+                changed = places.with_position(changed, one.split, one.after, one.table)
         if changed is not None and changed != offset:
             lines[number + 2] = changed if at.offsets.version == 1 else f"{source}:{changed}"
     yield path, Write(path, "sources go on from other places", "\n".join(lines).encode())

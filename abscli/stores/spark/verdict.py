@@ -15,6 +15,7 @@ from formats.spark.evidence.facts import FileEvidence, PartitionEvidence, Proble
 from formats.spark.evidence.gathering import BatchEvidence, CheckpointEvidence
 from formats.spark.ids import StateTask, StorePartition, source_task
 from formats.spark.logs import places
+from formats.spark.logs.offsets import Offsets
 from formats.spark.logs.operators import metadata_v2_dir
 from formats.spark.logs.repartitions import Repartition, repartitions
 from formats.spark.purging import has_lost_offsets, may_lose_state
@@ -94,7 +95,7 @@ def judge(evidence: CheckpointEvidence) -> SparkVerdict:
         # What was read by batches that a repartition has given up comes again: they are not what it went on from.
         stood = moves[batch.batch].of if batch.batch in moves and moves[batch.batch].passed else None
         since = before if stood is None else next(one for one in evidence.history if one.batch == stood)
-        regressed, compared = _positions(since, batch)
+        regressed, compared = _positions(since, batch, evidence.after(batch.batch))
         findings += regressed
         unchecked = {**_NOT_SPARKS, **dict(_unchecked(evidence, state, batch))}
         if not compared:
@@ -344,15 +345,26 @@ def _being_purged(
     return evidence.oldest_begun > 0 and lacks[batch + 1] and not lacks[evidence.newest_commit + 1]
 
 
-def _positions(before: BatchEvidence | None, batch: BatchEvidence) -> tuple[list[Finding], bool]:
-    """Whether a source went back since the batch before, and whether that could be told of all sources."""
+def _positions(
+    before: BatchEvidence | None, batch: BatchEvidence, after: Offsets | None
+) -> tuple[list[Finding], bool]:
+    """Find sources that went back since the batch before, or are others; and tell if all sources could be compared.
+
+    after: the offsets of the next batch.
+    """
     if batch.offsets is None:
         return [], False
     if before is None or before.offsets is None:
         return [], batch.batch == 0
     regressed, compared = [], True
+    path = layout.offsets(batch.batch)
     for name, offset in batch.offsets.sources.items():
-        old, new = places.positions(before.offsets.sources.get(name)), places.positions(offset)
+        began = before.offsets.sources.get(name)
+        why = places.why_recreated(began, offset, after.sources.get(name) if after is not None else None)
+        if why is not None:
+            regressed.append(Finding(Code.INPUT_RECREATED, source_task(name), None, path, f"source {name} {why}"))
+            continue
+        old, new = places.positions(began), places.positions(offset)
         if new is None:
             compared &= offset is None
             continue
@@ -361,7 +373,6 @@ def _positions(before: BatchEvidence | None, batch: BatchEvidence) -> tuple[list
             was = stood.get(position.split)
             if was is not None and position.offset is not None and position.offset < was:
                 message = f"source {name} went back in {position.split}, from {was} to {position.offset}"
-                path = layout.offsets(batch.batch)
                 regressed.append(Finding(Code.POSITION_REGRESSED, source_task(name), None, path, message))
     return regressed, compared
 

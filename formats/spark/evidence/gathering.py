@@ -125,6 +125,10 @@ class CheckpointEvidence:
         earlier = self.history[at - 1] if at else None
         return earlier if earlier is not None and (self.sparse or earlier.batch == batch - 1) else None
 
+    def after(self, batch: int) -> Offsets | None:
+        """The offsets of the next batch that has any."""
+        return next((one.offsets for one in self.history if one.batch > batch and one.offsets is not None), None)
+
     def tasks(self, batch: BatchEvidence) -> list[StateTask]:
         """The operators and partitions that a batch has state of."""
         partitions = batch.offsets.partitions if batch.offsets else None

@@ -162,14 +162,41 @@ def earliest(start: str | None, end: str | None, split: str) -> int:
     return max(int(first), ended["reservoirVersion"] + 1 if whole else 0)
 
 
-def with_position(offset: str | None, split: str, to: int) -> str | None:
-    """An offset with another place in one split, which is named as in `positions`; None if it cannot be set."""
+def table_of(offset: str | None) -> str | None:
+    """The id of the Delta table that an offset is of; None of another source."""
+    return str(_parsed(offset)["reservoirId"]) if kind_of(offset) == "delta" else None
+
+
+def why_recreated(old: str | None, new: str | None, later: str | None) -> str | None:
+    """Tell from three offsets of a source if its topic or table was recreated between the first two; None if not.
+
+    later: of the next batch. A topic is known by it: the query goes on from where it went back to. Offsets of an older
+    batch in place of a batch's own are followed by offsets that go on from the newer ones.
+    """
+    before, after = table_of(old), table_of(new)
+    if before is not None and after is not None and before != after:
+        return f"reads table {after}, and read table {before} before"
+    was, now, then = kafka_offsets(old), kafka_offsets(new), kafka_offsets(later)
+    back = [place for place, at in now.items() if place in was and at < was[place]]
+    if not back or any(place not in then or not now[place] <= then[place] < was[place] for place in back):
+        return None
+    topic, partition = back[0]
+    went = f"went back in {topic}-{partition} from {was[back[0]]} to {now[back[0]]}"
+    return f"{went}{f' (and {len(back) - 1} more)' if len(back) > 1 else ''}, and went on from there"
+
+
+def with_position(offset: str | None, split: str, to: int, table: str | None = None) -> str | None:
+    """An offset with another place in one split, which is named as in `positions`; None if it cannot be set.
+
+    table: the id of another Delta table.
+    """
     if why_not_set(offset, split) is not None:
         return None
     parsed = _parsed(offset)
     if kind_of(offset) == "delta":
         # As Delta itself writes it when it is done with the version before.
         parsed.update(sourceVersion=1, reservoirVersion=to, index=_BEFORE_ALL, isStartingVersion=False)
+        parsed["reservoirId"] = table or parsed["reservoirId"]
     else:
         for topic, partitions in parsed.items():
             for partition in partitions:

@@ -180,6 +180,10 @@ def _positions(plan: Plan[SparkPlan], width: int) -> list[str]:
 
 def _fate(one: SetPosition) -> str:
     """What becomes of the input between two places."""
+    if one.recreated:
+        what = f"table {one.table}" if one.table is not None else "the new topic"
+        return (f"{what} is read from there. What the query had not read of the old one is lost; state and sink keep "
+                f"what it had read, up to {one.before}")  # fmt: skip
     if one.unit == VERSIONS:  # the newest of which may have been read in part
         if one.after > one.before:
             return f"what had not been read of {_versions(one.before, one.after - 1)} is skipped"

@@ -13,7 +13,7 @@ MEANING = {
     Code.ROW_MISMATCH: "what it holds is not what was written: Spark may read other values without an error",
     Code.MISPLACED_KEY: "Spark does not look for keys there: the query goes on with other results, without an error",
     Code.MANIFEST_UNREADABLE: "what the batch was to read, or that it is done, is not known",
-    Code.POSITION_REGRESSED: "the source went back: its input is in the state twice",
+    Code.POSITION_REGRESSED: "its topic was recreated, or the state has input twice, or the offsets were changed",
 }
 """What findings mean for a query, where that is not what they mean elsewhere."""
 
@@ -22,7 +22,7 @@ def next_command(
     code: Code, epoch: EpochReport | None, report: StoreReport, store: str, path: str | None = None
 ) -> str:
     """What to type about a finding, to be copied as it is."""
-    if code is Code.UNREFERENCED_FILE:
+    if code in (Code.UNREFERENCED_FILE, Code.INPUT_RECREATED):
         return look_at(code, epoch, report, store)
     name = shlex.quote(store)
     if epoch is not None and epoch.verdict is Status.IN_PROGRESS:
