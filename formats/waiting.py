@@ -25,11 +25,19 @@ class NoAnswer(NamedTuple):
     seconds: float
 
 
-def _nobody(wait: Wait | NoAnswer) -> None:
+class SlowAnswers(NamedTuple):
+    """A server answers, and takes long. requests: of late; seconds: that each took on average."""
+
+    place: str
+    requests: int
+    seconds: float
+
+
+def _nobody(wait: Wait | NoAnswer | SlowAnswers) -> None:
     """Nobody listens."""
 
 
-_listener: list[Callable[[Wait | NoAnswer], None]] = [_nobody]
+_listener: list[Callable[[Wait | NoAnswer | SlowAnswers], None]] = [_nobody]
 
 
 def is_heard() -> bool:
@@ -37,11 +45,11 @@ def is_heard() -> bool:
     return _listener[0] is not _nobody
 
 
-def listen(listener: Callable[[Wait | NoAnswer], None]) -> None:
+def listen(listener: Callable[[Wait | NoAnswer | SlowAnswers], None]) -> None:
     """Have it told from now on, in place of who was told before."""
     _listener[0] = listener
 
 
-def waits(wait: Wait | NoAnswer) -> None:
+def waits(wait: Wait | NoAnswer | SlowAnswers) -> None:
     """Tell the listener."""
     _listener[0](wait)

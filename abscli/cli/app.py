@@ -20,7 +20,7 @@ from abscli.cli.stdout import keep_stdout
 
 if TYPE_CHECKING:
     from abscli.cli.defaults import ConfigOption
-    from formats.waiting import NoAnswer, Wait
+    from formats.waiting import NoAnswer, SlowAnswers, Wait
 
 RUN_OTHERS_CODE = frozenset({"run", "restore", "demo", "drill", "topology", "state", "validate", "doctor"})
 """Commands in which functions of a job, Spark or Java may run, and print."""
@@ -206,7 +206,7 @@ def _help_record(param: Any, ctx: Any) -> tuple[str, str]:
     return names, f"{text} [{extra}" if extra else text
 
 
-def _say_wait(wait: Wait | NoAnswer) -> None:
+def _say_wait(wait: Wait | NoAnswer | SlowAnswers) -> None:
     from abscli.cli.output import note
     from formats import waiting
 
@@ -214,6 +214,12 @@ def _say_wait(wait: Wait | NoAnswer) -> None:
         note(
             f"{wait.place} does not answer ({wait.reason}); it is asked again for up to {wait.seconds:g} s",
             event="waiting", store=wait.place, reason=wait.reason, seconds=wait.seconds,
+        )  # fmt: skip
+        return
+    if isinstance(wait, waiting.SlowAnswers):
+        note(
+            f"{wait.place} answers slowly: {wait.requests} requests took {wait.seconds:.1f} s each",
+            event="waiting", store=wait.place, requests=wait.requests, seconds=wait.seconds,
         )  # fmt: skip
         return
     note(

@@ -207,6 +207,8 @@ def _system_hint(error: OSError) -> str | None:
     from abscli.cli import exits
     from formats.storage import no_directory
 
+    if isinstance(error, PermissionError) and "://" in str(error.filename):
+        return "check that the credentials are valid and may read and write there"
     if isinstance(error, PermissionError):
         return "run it as a user with the permission, such as the user of the job"
     folder = os.path.dirname(os.path.abspath(path)) if (path := _path(error)) else ""

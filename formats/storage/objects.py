@@ -13,6 +13,7 @@ import functools
 import os
 import re
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -116,6 +117,8 @@ class ObjectStorage:
         self._decides = self._is_held = False
         self._lists: dict[str, Any] = {}
         self._reads: dict[tuple[str, int, int | None], bytes] = {}
+        self._sizes: dict[str, int] = {}
+        self._going: list[threading.Thread] = []
         self._root = uri if uri.endswith("://") else uri.rstrip("/")
         self._bucket = bucket_of(self._root)
         self._lead = f"{self._bucket.prefix}/" if self._bucket.prefix else ""
@@ -261,12 +264,25 @@ class ObjectStorage:
         """
         before = self._decides, self._is_held
         self._decides, self._is_held = decides, is_held
-        self._lists, self._reads = {}, {}
+        self._lists, self._reads, self._sizes = {}, {}, {}
         try:
             yield
         finally:
             self._decides, self._is_held = before
-            self._lists, self._reads = {}, {}
+            self._lists, self._reads, self._sizes = {}, {}, {}
+            while self._going:
+                self._going.pop().join()
+
+    def _delete_later(self, path: str) -> None:
+        """Delete a marker that nobody waits for."""
+
+        def delete() -> None:
+            with contextlib.suppress(FormatError, OSError):  # it has a name that every reader ignores
+                self._delete(path)
+
+        thread = threading.Thread(target=delete, name="abs-marker")
+        self._going.append(thread)
+        thread.start()
 
     @property
     def is_deciding(self) -> bool:
@@ -284,16 +300,19 @@ class ObjectStorage:
         if not self._decides:
             return look()
         if not self._is_held or deep:
-            return fresh_list(self, path, look, shows, self.delete)
+            return fresh_list(self, path, look, shows, self._delete_later)
         if path not in self._lists:
-            self._lists[path] = fresh_list(self, path, look, shows, self.delete)
+            self._lists[path] = fresh_list(self, path, look, shows, self._delete_later)
         return cast("L", self._lists[path])
 
     def _changes(self, path: str) -> None:
         """Forget what was read of a file, and the lists of the folders that it is in."""
+        if not (self._lists or self._reads or self._sizes):
+            return
         for folder in list(self._lists):
             if f"{path}/".startswith(f"{folder}/" if folder else ""):
                 self._lists.pop(folder, None)
+        self._sizes.pop(path, None)
         for key in [key for key in list(self._reads) if key[0] == path]:
             self._reads.pop(key, None)
 
@@ -309,8 +328,13 @@ class ObjectStorage:
         return sorted((*files, *folders), key=lambda entry: (entry.name, entry.size is not None))
 
     def size(self, path: str) -> int | None:
+        if path in self._sizes:
+            return self._sizes[path]
         there = self._head(path)
-        return None if there is None else int(there["size"])
+        size = None if there is None else int(there["size"])
+        if self._is_held and size is not None and len(self._sizes) < MOST_READS:
+            self._sizes[path] = size
+        return size
 
     def _head(self, path: str) -> Any:
         """Return what the server says of an object without its bytes; None if there is no such object."""
@@ -359,10 +383,13 @@ class ObjectStorage:
         return self._ask(path, request)
 
     def delete(self, path: str) -> None:
+        self._changes(path)
+        self._delete(path)
+
+    def _delete(self, path: str) -> None:
         import obstore
 
         key = self._lead + check_path(path)
-        self._changes(path)
         try:
             self._ask(path, lambda: obstore.delete(self._client(), key))
         except NotFound:

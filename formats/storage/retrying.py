@@ -23,7 +23,7 @@ from typing import Final, TypeVar
 
 from formats.errors import Unreachable
 from formats.redaction import redact_error
-from formats.waiting import NoAnswer, is_heard, waits
+from formats.waiting import NoAnswer, SlowAnswers, is_heard, waits
 
 SECONDS: Final = 60.0
 """Budget of an outage: seconds after which a server that does not answer is given up."""
@@ -36,6 +36,8 @@ QUIET: Final = 10.0
 Whoever fails makes some more requests, to release what it holds: they do not wait for a minute each."""
 SILENT: Final = 5.0
 """Seconds of an outage after which the user is told."""
+SLOW: Final = 1.0
+"""Seconds after which an answer is a slow one."""
 DEADLINE: Final = 20.0
 """Seconds that a server has for its reply to a request without a body."""
 SLOWEST: Final = 1 << 20
@@ -141,6 +143,7 @@ class Retries:
         self._failing_since: float | None = None
         self._is_told = False
         self._slow_at = -SECONDS
+        self._slow: list[tuple[float, float]] = []
         self._is_known = False
         self._ended: tuple[float, Failure, Unreachable] | None = None
 
@@ -174,6 +177,9 @@ class Retries:
                 raise
             else:
                 self._on_answer()
+                allowed = SLOW + (deadline() if seconds is None else seconds) - DEADLINE
+                if (took := self._clock() - started) >= allowed:
+                    self._on_slow_answer(took)
                 return answer
             self._sleep(pause)
 
@@ -202,6 +208,16 @@ class Retries:
             raise error
         self._tell(failure, waited + pause, budget)
         return pause
+
+    def _on_slow_answer(self, seconds: float) -> None:
+        """Tell the user of slow answers when they have cost some seconds, at most once a minute."""
+        now = self._clock()
+        self._slow = [(at, took) for at, took in self._slow if now - at < SECONDS]
+        self._slow.append((now, seconds))
+        total = sum(took for _, took in self._slow)
+        if total >= SILENT and now - self._slow_at >= SECONDS:
+            self._slow_at = now
+            waits(SlowAnswers(self.place, len(self._slow), total / len(self._slow)))
 
     def tell_slow(self) -> None:
         """Tell the user that a try takes long, at most once a minute: it is too early to know that it fails."""

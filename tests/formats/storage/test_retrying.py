@@ -181,6 +181,17 @@ def test_the_user_is_told_once_after_five_seconds(monkeypatch: pytest.MonkeyPatc
     assert len(told) == 1
 
 
+def test_the_user_is_told_of_slow_answers_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[object] = []
+    time = Time()
+    monkeypatch.setattr(waiting, "_listener", [told.append])
+    asked = retries(time)
+    for _ in range(10):
+        asked.ask(lambda: time.sleep(3))
+        asked.ask(lambda: time.sleep(0.2))
+    assert told == [waiting.SlowAnswers("s3://bucket", 2, 3)]
+
+
 @pytest.mark.parametrize(("value", "seconds"), [("3", 3), (" 10 ", 10), (None, 0), ("soon", 0), ("-1", 0),
                                                 ("Wed, 21 Oct 2015 07:28:00 GMT", 0)])  # fmt: skip
 def test_retry_after_is_read(value: str | None, seconds: float) -> None:
