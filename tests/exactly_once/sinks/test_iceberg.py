@@ -3,6 +3,7 @@ the table meanwhile."""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import subprocess
@@ -577,10 +578,13 @@ def test_a_password_of_the_users_settings_is_not_shown(tmp_path: Path) -> None:
     assert "secretword" not in done.stdout + done.stderr
 
 
-def test_a_catalog_that_does_not_answer_is_said(tmp_path: Path) -> None:
-    done = ran(tmp_path, "uri: 'http://127.0.0.1:9'")
-    assert done.returncode == 6, done.stderr
-    assert "the catalog of iceberg:shop.out cannot be reached" in done.stderr
+def test_a_catalog_that_cannot_be_reached_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "SECONDS", 0.1)
+    options = {"type": "iceberg", "table": "shop.out", "uri": "http://127.0.0.1:9"}
+    sink = IcebergTable(Operator("out", Kind.SINK, 1, 8, connector=options), str(tmp_path), "job")
+    for hold in (contextlib.nullcontext, sink.hold):
+        with hold(), pytest.raises(EngineStopped, match=r"the catalog of iceberg:shop.out cannot be reached"):
+            sink.unmet(None)
 
 
 def test_a_warehouse_in_the_store_is_refused(tmp_path: Path) -> None:
