@@ -189,8 +189,9 @@ def run(
     """Run a job and take snapshots of it.
 
     The job runs on Spark, or with --engine inline in this process. An epoch (a checkpoint) is taken every
-    --interval and written to --store; sinks publish only rows of complete epochs. If a worker fails, its tasks
-    recover while the job runs. To continue a job that was stopped or killed, repeat the command with --resume.
+    --interval and written to --store; sinks publish only rows of complete epochs. If a worker fails, or sends no
+    heartbeat for --worker-timeout, its tasks recover while the job runs. To continue a job that was stopped or
+    killed, repeat the command with --resume.
 
     SIGTERM and SIGINT complete a last epoch; a second signal stops at once. A Python job file is imported: use only
     files that you trust.

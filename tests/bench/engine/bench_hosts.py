@@ -1,6 +1,6 @@
 """Faults between hosts: what is said after how long, what the job makes of it, and whether its output is exact.
 
-    sudo python -m tests.bench.engine.bench_hosts [--worker-timeout 15] [--recovery subgraph] [FAULT ...]
+    sudo python -m tests.bench.engine.bench_hosts [--worker-timeout 10] [--recovery subgraph] [FAULT ...]
 
 Hosts are network namespaces of this machine, workers Python processes in them; of a fault only the network tells.
 """
@@ -65,6 +65,7 @@ FAULTS = (
     Fault("h1 and h2 cut, no other", lambda net, job: net.cut("h1", "h2"), spare=False),
     Fault("h1 and h2 cut before the start", nothing, before=lambda net: net.cut("h1", "h2")),
     Fault("h2 to h1 cut one way", lambda net, job: net.cut("h2", "h1", both=False)),
+    Fault("driver and h2 cut", lambda net, job: net.cut("driver", "h2")),
     Fault("driver cut from all", lambda net, job: net.down("driver")),
     Fault("200 ms and 5 % loss", nothing, before=lambda net: net.slow("h2", 0.2, 0.05)),
     Fault("SIGSTOP, SIGCONT after the loss", stop_worker, after=go_on),
@@ -115,7 +116,7 @@ def main() -> None:
         raise SystemExit(why)
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("faults", nargs="*", metavar="FAULT", help="a part of its name; default: all")
-    parser.add_argument("--worker-timeout", type=float, default=15.0, metavar="SECONDS")
+    parser.add_argument("--worker-timeout", type=float, default=10.0, metavar="SECONDS")
     parser.add_argument("--recovery", default="subgraph", choices=("subgraph", "local", "full"))
     arguments = parser.parse_args()
     heads = ("said", "lost", "recovered", "ended", "exit", "exact")

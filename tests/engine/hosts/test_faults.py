@@ -31,6 +31,8 @@ def test_a_host_that_is_gone_without_a_goodbye_is_replaced(net: Hosts, tmp_path:
         job.runs_for(2)
         net.crash("h2")
         job.hears("Silent", "worker 1 on h2")
+        is_paused = "paused=True" in job.said("Silent", "worker 1 on h2")[0][1].text
+        assert is_paused == (recovery == "subgraph")
         job.hears("Recovered", "sent no heartbeat for")
         job.runs_for(1)
         job.finish()
