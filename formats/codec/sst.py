@@ -5,9 +5,10 @@ of metaindex and index, zeros, u32 format version, u64 magic, all little-endian.
 and u32 checksum. The metaindex names filter and properties, the index the blocks of data. Keys end in 8 bytes of
 sequence number and kind; of a key the entry with the highest number holds.
 
-Read are format versions 2 to 5 with an index of one level and checksums CRC32C, xxHash and XXH3. Whatever is of another
-kind is UnsupportedVersion: it says nothing of the bytes. Sources: RocksDB's `table/format.cc`, `table/block_based`;
-held against files that Flink 2.3 (RocksDB 8.10) and Spark wrote.
+Read are format versions 2 to 5 with an index of one or two levels and checksums CRC32C, xxHash and XXH3. Whatever is of
+another kind is UnsupportedVersion: it says nothing of the bytes. Sources: RocksDB's `table/format.cc`,
+`table/block_based`; held against files that Flink 2.3 (RocksDB 8.10) and Spark wrote, and indexes of two levels against
+files of rocksdict.
 """
 
 from __future__ import annotations
@@ -47,6 +48,10 @@ _DELTAS: Final = b"rocksdb.index.value.is.delta.encoded"
 _ENTRIES: Final = b"rocksdb.num.entries"
 _ONE_LEVEL: Final = (0, 1)
 """Types of index that name the blocks of data themselves: for binary search, and for that with a hash beside it."""
+_TWO_LEVELS: Final = 2
+"""The type of index that names blocks of an index, each of which names blocks of data (partitioned index)."""
+_PARTITIONED_FILTER: Final = b"partitionedfilter."
+"""The beginning of the name of a filter of two levels: its block is an index of the blocks of the filter."""
 _UNREAD: Final = (b"rocksdb.range_del", b"rocksdb.compression_dict")
 """Blocks without which entries do not mean what they say."""
 
@@ -149,7 +154,7 @@ class TableFacts:
     def spans(self) -> list[Span]:
         """Its blocks of data, in order of keys: reads the index."""
         table = self._table
-        return [Span(key, at.offset, at.size) for key, at in table.indexed(table.index_block())]
+        return [Span(key, at.offset, at.size) for key, at in table.data_blocks()]
 
     def read(self, span: Span) -> list[Entry]:
         """The entries of one block."""
@@ -173,8 +178,9 @@ class _Table:
         self._index_is_read()
         if not data_blocks:
             return
-        self.blocks = [at for _, at in self.indexed(self._index_block(self.index))]
-        self.handles = sorted({self.metaindex, self.index, *self.meta.values(), *self.blocks})
+        self.blocks = [at for _, at in self.data_blocks()]
+        self.partitions = {at for index in self._partitioned() for _, at in self._indexed(index)}
+        self.handles = sorted({self.metaindex, self.index, *self.meta.values(), *self.partitions, *self.blocks})
         self._no_gap()
 
     def check(self, handles: Iterable[_Handle]) -> None:
@@ -187,7 +193,7 @@ class _Table:
         for name in _UNREAD:
             if name in self.meta:
                 raise UnsupportedVersion(f"has a block {name.decode()}, which is not read here", path=self.path)
-        self.check(self.meta.values())
+        self.check((*self.meta.values(), *self.partitions))
         out = [self._entry(key, value) for handle in self.blocks for key, value in self._items(self._block(handle))]
         written = self.properties.get(_ENTRIES)
         if written is not None and (count := self._varint(written, 0)[0]) != len(out):
@@ -198,9 +204,22 @@ class _Table:
         """A number among the properties."""
         return self._varint(written, 0)[0]
 
-    def index_block(self) -> bytes:
-        """The index, unpacked."""
-        return self._index_block(self.index)
+    def data_blocks(self) -> Iterator[tuple[bytes, _Handle]]:
+        """Yield the blocks of data in order of keys: a key at or after the last one of each, and its location."""
+        if not self._has_two_levels():
+            yield from self._indexed(self.index)
+            return
+        for _, partition in self._indexed(self.index):
+            yield from self._indexed(partition)
+
+    def _partitioned(self) -> Iterator[_Handle]:
+        """Yield the blocks that are an index of further blocks of the index, or of a filter."""
+        if self._has_two_levels():
+            yield self.index
+        yield from (at for name, at in self.meta.items() if name.startswith(_PARTITIONED_FILTER))
+
+    def _has_two_levels(self) -> bool:
+        return self._index_type() == _TWO_LEVELS
 
     def read(self, handle: _Handle) -> list[Entry]:
         """The entries of a block of data."""
@@ -230,9 +249,12 @@ class _Table:
         if any(footer[at:-12]):
             raise Damaged("its footer has bits set where there are none", path=path)
 
+    def _index_type(self) -> int:
+        return int.from_bytes(self.properties.get(_INDEX_TYPE, b"\0"), "little")
+
     def _index_is_read(self) -> None:
-        kind = int.from_bytes(self.properties.get(_INDEX_TYPE, b"\0"), "little")
-        if kind not in _ONE_LEVEL:
+        kind = self._index_type()
+        if kind not in (*_ONE_LEVEL, _TWO_LEVELS):
             raise UnsupportedVersion(f"has an index of type {kind}, which is not read here", path=self.path)
 
     def _no_gap(self) -> None:
@@ -334,8 +356,9 @@ class _Table:
             at = begin + size
             yield key, block[begin:at]
 
-    def indexed(self, block: bytes) -> Iterator[tuple[bytes, _Handle]]:
-        """Blocks of data, in order of their keys: a key at or after the last one of each, and where it lies."""
+    def _indexed(self, index: _Handle) -> Iterator[tuple[bytes, _Handle]]:
+        """Yield the blocks that a block of an index names: a key at or after the last one of each, and its location."""
+        block = self._index_block(index)
         if not self._has_deltas():
             for key, value in self._items(block):
                 yield key, self._handle(value, 0)[0]

@@ -56,8 +56,25 @@ def hashed_index(options: Any, blocks: Any) -> None:
     options.set_prefix_extractor(rocks.SliceTransform.create_fixed_prefix(6))
 
 
-def two_levels(options: Any, blocks: Any) -> None:
-    blocks.set_index_type(rocks.BlockBasedIndexType.two_level_index_search())
+def two_levels(*, restart: int = 1, version: int = 5) -> Any:
+    """`state.backend.rocksdb.memory.partitioned-index-filters` of Flink: many small blocks of index and filter."""
+
+    def choose(options: Any, blocks: Any) -> None:
+        blocks.set_index_type(rocks.BlockBasedIndexType.two_level_index_search())
+        blocks.set_metadata_block_size(200)
+        blocks.set_index_block_restart_interval(restart)
+        blocks.set_format_version(version)
+
+    return choose
+
+
+def partitioned_filter(*, restart: int = 1) -> Any:
+    def choose(options: Any, blocks: Any) -> None:
+        two_levels(restart=restart)(options, blocks)
+        blocks.set_bloom_filter(10, False)
+        blocks.set_partition_filters(True)
+
+    return choose
 
 
 def bloom(options: Any, blocks: Any) -> None:
@@ -69,13 +86,17 @@ READ = {
     **{f"packed by {name}": compression(name) for name in ("none", "snappy", "lz4", "lz4hc", "zstd")},
     **{f"version {number}": version(number) for number in (2, 3, 4, 5)},
     "hash beside the index": hashed_index,
+    "index of two levels": two_levels(),
+    "index of two levels, restarts": two_levels(restart=4),
+    "index of two levels, version 2": two_levels(version=2),
+    "filter of two levels": partitioned_filter(),
+    "filter of two levels, restarts": partitioned_filter(restart=16),
     "bloom filter": bloom,
 }
 UNREAD = {
     "no checksums": (checksum("no_checksum"), "checksums of type no checksum"),
     "xxHash64": (checksum("xxhash64"), "checksums of type xxHash64"),
     "version 6": (version(6), "of version 6"),
-    "index of two levels": (two_levels, "an index of type 2"),
 }
 
 
