@@ -5,11 +5,24 @@ The files that the plan relies on are those of the copy: copied as they are, exc
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 import msgspec
 from msgspec import field
 
 from formats.plan import Body, Count, InsidePath, PinnedFile, StorePath, check_once
 from formats.storage import check_path
+
+
+class LateRows(StrEnum):
+    """Why rows that come later than the watermark may have other results after a roll-back.
+
+    WITHOUT_INPUT: the next batch had no input and removed state; it is not run again.
+    OTHER_BATCHES: batches that run again may be cut differently.
+    """
+
+    WITHOUT_INPUT = "without-input"
+    OTHER_BATCHES = "other-batches"
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -150,6 +163,7 @@ class SparkPlan(Body, frozen=True, kw_only=True):
     restored_files: files of the copy that lie elsewhere in the checkpoint.
     renamed_sources: of sources that are called otherwise in the copy.
     reverted_repartitions: repartitions of later batches.
+    late_rows: why rows later than the watermark may have other results; null if they have not.
     sink: of a file sink, if one was named.
 
     Raises ValueError for one that writes a file twice.
@@ -172,6 +186,7 @@ class SparkPlan(Body, frozen=True, kw_only=True):
     sink: SinkPlan | None = None
     renamed_sources: tuple[SourceName, ...] = ()
     reverted_repartitions: tuple[Undone, ...] = ()
+    late_rows: LateRows | None = None
 
     def __post_init__(self) -> None:
         check_once("write", [file.path for file in self.write])

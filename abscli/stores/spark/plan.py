@@ -16,6 +16,7 @@ from abscli.report.findings import HARMLESS, EpochReport, StoreReport
 from abscli.stores.pinned import pin
 from abscli.stores.reasons import NoPlan
 from abscli.stores.spark.check import workers
+from abscli.stores.spark.late_rows import late_rows
 from abscli.stores.spark.naming import check_names, named
 from abscli.stores.spark.put_back import SUPERFLUOUS, Arranged, put_back, schemas_back
 from abscli.stores.spark.rewind import Rewind, rewind
@@ -143,6 +144,7 @@ def plan_spark(
             if paths != [source]
         ),
         sink=sink_back,
+        late_rows=late_rows(evidence, number, unchanged=next_as_before),
     )
     return Plan(system=SYSTEM, created=now(), store=absolute(store.path), body=body, relies_on=relies_on)
 

@@ -17,7 +17,7 @@ from formats.spark import layout
 from formats.spark.logs.offsets import NAMED_SOURCES
 from formats.spark.logs.places import VERSIONS
 from formats.spark.logs.sink_log import FOLDER
-from formats.spark.plan import Again, SetPosition, SinkPlan, SparkPlan
+from formats.spark.plan import Again, LateRows, SetPosition, SinkPlan, SparkPlan
 from formats.version import FORMAT_VERSION
 
 SKIPPED = 10
@@ -30,6 +30,7 @@ def plan_text(plan: Plan[SparkPlan], *, width: int = 80, plan_file: str | None =
         _heading(plan, width),
         _skipped(plan, width),
         _sink_section(plan, width),
+        _late_rows(plan, width),
         _files(plan, width),
         _put_back(plan, width),
         _written(plan, width),
@@ -45,7 +46,29 @@ def plan_text(plan: Plan[SparkPlan], *, width: int = 80, plan_file: str | None =
 def _heading(plan: Plan[SparkPlan], width: int) -> list[str]:
     lines = wrapped(f"Back to batch {plan.body.batch} of {plan.store}, query {plan.body.query_id}", width)
     age = "the newest" if not plan.body.skipped else "not the newest"
-    return [*lines, *wrapped(f"it is {age}; from it the query goes on to exact results", width, "  ", "  ")]
+    exact = "to exact results" if plan.body.late_rows is None else "to exact results, except for late rows"
+    if any(one.recreated for one in plan.body.positions):
+        exact = "with the state that it has, in a new input"
+    return [*lines, *wrapped(f"it is {age}; from it the query goes on {exact}", width, "  ", "  ")]
+
+
+def _late_rows(plan: Plan[SparkPlan], width: int) -> list[str]:
+    body, following = plan.body, plan.body.batch + 1
+    if body.late_rows is None:
+        return []
+    kept = f"{shlex.quote(f'{plan.store}@{body.batch}')} --keep-in-flight"
+    if body.late_rows is LateRows.WITHOUT_INPUT:
+        sentences = [
+            f"Batch {following} had no input: it removed state that the watermark had passed. Spark does not run it "
+            "again, so rows that it had dropped as too late may be counted.",
+            f"To run batch {following} as it was: abs plan-recovery {kept}",
+        ]
+    else:
+        sentences = ["Batches that run again may be cut differently. The watermark then moves at other rows, and rows "
+                     "later than it may be counted or dropped otherwise."]  # fmt: skip
+        if not body.next_batch_unchanged:
+            sentences.append(f"To run batch {following} with the input that it had: abs plan-recovery {kept}")
+    return ["Late rows", *(line for one in sentences for line in wrapped(one, width, "    ", "  "))]
 
 
 def _skipped(plan: Plan[SparkPlan], width: int) -> list[str]:
