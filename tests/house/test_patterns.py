@@ -49,7 +49,6 @@ LOCAL: dict[tuple[str, str], str] = {
     ("formats/select.py", "re.match"): r"(?:a|b|user id)=",
     ("abscli/stores/spark/relocate.py", "re.subn"): r'"(file:///q/ck|file:/q/ck|/q/ck)(?=[/"])',
     ("abscli/stores/copying/folder.py", "own"): re.escape(".copy.unfinished-") + "[0-9a-f]{16}",
-    ("abscli/stores/spark/relocate.py", "re.subn"): r'"(file:/data/a|/data/a)(?=[/"])',
     ("abscli/examples/starting.py", "re.sub"): r"orders|counts|lines",
     ("abscli/engine/sources/files/csv_records.py", "_field"): r"x",
 }

@@ -145,9 +145,9 @@ def test_signals_are_answered_while_the_database_does_not_answer(
     time.sleep(1.5)  # until the job is in a statement
     signalled = time.monotonic()
     run.process.send_signal(signal.SIGTERM)
-    answered = run.until_line("A second signal ends the job at once", 30)
+    answered = run.until_line("A second signal ends it at once", 30)
     assert answered - signalled < 5
-    assert "SIGTERM: the last epoch waits: sink out: " in run.text()
+    assert "SIGTERM: the job cannot stop yet: " in run.text()
     signalled = time.monotonic()
     run.process.send_signal(signal.SIGTERM)
     assert run.end() == 143
@@ -168,7 +168,7 @@ def test_a_sink_that_waits_is_reported_after_five_seconds(
     run.until_epochs(2)
     proxy.stall()
     stalled = time.monotonic()
-    reported = run.until_line("abs: warning: sink out: ", 30)
+    reported = run.until_line("has waited", 30)
     assert reported - stalled < 8
     proxy.resume()
     assert run.end() == 0, run.text()
