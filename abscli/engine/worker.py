@@ -16,7 +16,6 @@ import socket
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import assert_never
 
 import msgspec
@@ -62,7 +61,7 @@ from abscli.engine.state.packing import Packer
 from abscli.engine.state.restoring import Restored
 from abscli.engine.task import RunningTask
 from abscli.engine.telemetry.tracing import WorkerTrace
-from abscli.engine.waits import Doing, StepTimer, Wait
+from abscli.engine.waits import Doing, StepTimer, TimedPool, Wait
 from abscli.planner.placement import worker_of
 from abscli.planner.ranges import EMPTY, Ranges
 from abscli.protocol.events import ProtocolError
@@ -78,7 +77,7 @@ BUG = "this is a bug; run with -vv for the traceback"
 ADVERTISE = "set --advertise to the address under which workers reach the driver"
 CONNECT_SECONDS = 30.0
 SHORT_WAIT_SECONDS = 1.0
-"""Waits of sinks up to this long are not sent to the driver."""
+"""Waits of sinks and for the store up to this long are not sent to the driver."""
 
 
 class Worker:
@@ -99,7 +98,10 @@ class Worker:
         self._wakeup = Wakeup(self._selector)
         self._later: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         threads = AT_ONCE if is_served(spec.store) else 2
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=f"abs-persist-{number}")
+        self._title = f"worker {number} on {self.machine}"
+        self._steps = StepTimer()
+        writes = Wait(self._title, Doing.STORE, spec.store)
+        self._pool = TimedPool(threads, self._steps, writes, name=f"abs-persist-{number}")
         self._tasks: list[RunningTask] = []
         self._packer = self._new_packer()
         self._attempt = 0
@@ -115,7 +117,6 @@ class Worker:
             ledger=self._new_ledger(),
         )  # fmt: skip
         self._repeating = Repeating(number, self._tell)
-        self._sink_steps = StepTimer()
         self._memory = StateMemory(spec.state_memory) if spec.state_memory is not None else None
         self._trace = WorkerTrace(self._send_trace, f"{number}.{launch}") if spec.trace else None
         with contextlib.ExitStack() as undo:
@@ -181,7 +182,7 @@ class Worker:
             self._killed = True
         except Exception as error:
             if not self._killed:
-                self._tell(_failure(self.number, error))
+                self._tell(_failure(self.number, error, machine=self.machine, driver=self.spec.driver))
         finally:
             self._close()
 
@@ -324,7 +325,7 @@ class Worker:
             may_show=self._lease.check,
             memory=self._memory,
             packer=self._packer,
-            sink_steps=self._sink_steps,
+            sink_steps=self._steps,
         )
         self._peers.add(start.attempt, tasks, start.epoch)
         # Receivers before senders, as they are made: what one puts out then finds room.
@@ -477,7 +478,7 @@ class Worker:
             for task in self._tasks
             if task.source is not None and (held_up := task.source.held_up) is not None
         ]
-        waits = *sources, *self._sink_steps.waits(over=SHORT_WAIT_SECONDS)
+        waits = *sources, *self._steps.waits(over=SHORT_WAIT_SECONDS)
         records = sum(task.records_read for task in self._tasks)
         return Status(self.number, records, self._peers.circulating, waits)
 
@@ -509,7 +510,8 @@ def _among(subtasks: Mapping[str, str]) -> Callable[[TaskId], bool]:
     return lambda task: task.subtask in ranges.get(task.operator, EMPTY)
 
 
-def _failure(number: int, error: Exception) -> Failed:
+def _failure(number: int, error: Exception, *, machine: str = "", driver: str = "") -> Failed:
+    """Describe what ended a worker. machine, driver: the names of its host and of the driver's."""
     if isinstance(error, PeersLost):
         return Failed(number, str(error), None, EngineStopped.exit_code, lost=True)
     if isinstance(error, ProtocolError):
@@ -522,7 +524,9 @@ def _failure(number: int, error: Exception) -> Failed:
     if isinstance(error, EngineError):
         return Failed(number, error.message, error.hint, error.exit_code)
     if isinstance(error, Unreachable):
-        return Failed(number, f"worker {number}: {error}", error.hint, EngineStopped.exit_code)
+        # A replacement on another host may reach the server. On the host of the driver, there is no point in one.
+        message = f"worker {number} on {machine}: {error}"
+        return Failed(number, message, error.hint, EngineStopped.exit_code, lost=machine != driver)
     if isinstance(error, FormatError):
         return Failed(number, str(error), error.hint, 3)
     if isinstance(error, OSError):

@@ -17,6 +17,9 @@ _NAMED = 3
 
 def wait_text(wait: Wait) -> str:
     """Return a message such as `sink out has waited 5 s for kafka:orders: connection refused`."""
+    if wait.doing is Doing.STORE:
+        reason = f": {wait.reason}" if wait.reason else ""
+        return f"{wait.operator} has waited {wait.seconds:.0f} s for the store {wait.target}{reason}"
     kind = "source" if wait.is_source else "sink"
     waited = f"{kind} {wait.operator} has waited {wait.seconds:.0f} s"
     if wait.doing is Doing.READ:
@@ -35,7 +38,8 @@ def wait_text(wait: Wait) -> str:
 
 def continues_text(wait: Wait) -> str:
     """Return a message such as `sink out continues, after 21 s`."""
-    return f"{'source' if wait.is_source else 'sink'} {wait.operator} continues, after {wait.seconds:.0f} s"
+    kind = "" if wait.doing is Doing.STORE else "source " if wait.is_source else "sink "
+    return f"{kind}{wait.operator} continues, after {wait.seconds:.0f} s"
 
 
 def slow_sink_text(slow: SlowSink) -> str:

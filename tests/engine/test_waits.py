@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from abscli.cli.main import main
 from abscli.engine.coordinator import Service
@@ -22,7 +23,7 @@ from abscli.engine.telemetry.metrics import JobMetrics
 from abscli.engine.telemetry.news import EpochDone, News, OperatorContinues, OperatorWaits, SlowSink
 from abscli.engine.telemetry.slow_sinks import SlowSinks
 from abscli.engine.telemetry.wait_reports import DRIVER, WaitReports, next_report
-from abscli.engine.waits import Doing, StepTimer, Wait, note_reason
+from abscli.engine.waits import Doing, StepTimer, TimedPool, Wait, note_reason
 from abscli.text.waits import slow_sink_text, wait_text
 from formats.errors import Unreachable
 from formats.job.model import Kind
@@ -38,6 +39,9 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+STORE = Wait("worker 1 on h2", Doing.STORE, "s3://bucket/store")
 
 
 def publishing(seconds: float, operator: str = "out", reason: str = "", rows: int = 120_000) -> Wait:
@@ -68,6 +72,44 @@ def test_the_end_of_a_reported_wait_is_reported_with_its_length() -> None:
     clock.now += 2
     assert [*reports.note(DRIVER, [])] == [OperatorContinues(publishing(7.0), is_told=True)]
     assert [*reports.note(DRIVER, [])] == []
+
+
+def test_a_step_is_not_blamed_for_the_steps_that_it_contains() -> None:
+    clock = Clock()
+    steps = StepTimer(clock)
+    with steps.run(STORE):
+        clock.now += 2.0
+        with steps.run(publishing(0.0)):
+            clock.now += 6.0
+            assert [wait.operator for wait in steps.waits(over=1.0)] == ["out"]
+        clock.now += 1.5
+        assert [(wait.operator, wait.seconds) for wait in steps.waits(over=1.0)] == [("worker 1 on h2", 1.5)]
+
+
+def test_writes_to_the_store_are_timed_while_they_run() -> None:
+    steps, begun, go = StepTimer(), threading.Event(), threading.Event()
+
+    def write(path: str) -> str:
+        begun.set()
+        assert go.wait(60)
+        return path
+
+    with TimedPool(1, steps, STORE) as pool:
+        done = pool.submit(write, "epochs/7")
+        assert begun.wait(60)
+        (wait,) = steps.waits(over=0.0)
+        assert (wait.operator, wait.doing, wait.target) == ("worker 1 on h2", Doing.STORE, "s3://bucket/store")
+        go.set()
+        assert done.result(60) == "epochs/7"
+    assert steps.waits(over=0.0) == ()
+
+
+def test_a_wait_for_the_store_names_worker_host_and_store() -> None:
+    wait = replace(STORE, seconds=5.2)
+    assert wait_text(wait) == "worker 1 on h2 has waited 5 s for the store s3://bucket/store"
+    assert wait_text(replace(wait, reason="timed out")) == (
+        "worker 1 on h2 has waited 5 s for the store s3://bucket/store: timed out"
+    )
 
 
 def test_a_sink_that_is_always_slow_is_reported_once() -> None:

@@ -112,6 +112,11 @@ def waiting_for(absent: Sequence[Absent], driver: Endpoint) -> str:
     return "; ".join(texts)
 
 
+def restoring(titles: Sequence[str]) -> str:
+    """Describe what a job waits for while connected workers start their tasks."""
+    return f"{_listed(titles)} {'has' if len(titles) == 1 else 'have'} not restored all tasks from the store"
+
+
 def _causes(absent: Sequence[Absent]) -> str:
     return "; ".join(dict.fromkeys(one.cause or f"{one.title} was lost" for one in absent))
 

@@ -25,7 +25,7 @@ from abscli.engine.errors import EngineError, EngineStopped, JobFailed, UsageErr
 from abscli.engine.journal import Journal
 from abscli.engine.local.ledger import Pieces
 from abscli.engine.local.places import Places
-from abscli.engine.losses.absence import Endpoint, explain, waiting_for
+from abscli.engine.losses.absence import Endpoint, explain, restoring, waiting_for
 from abscli.engine.losses.crew import Crew
 from abscli.engine.losses.decisions import (
     Loss,
@@ -47,6 +47,7 @@ from abscli.engine.losses.decisions import (
 )
 from abscli.engine.losses.silence import Apart, Complaints, Pair, Stalls, unresponsive
 from abscli.engine.telemetry.news import HeardAgain, News, Recovered, Recovering, Silent, WorkersAwaited
+from abscli.engine.telemetry.wait_reports import FIRST_SECONDS, next_report
 from abscli.planner.placement import subtasks_of
 from abscli.planner.ranges import Ranges
 from abscli.protocol.coordinator import Coordinator
@@ -58,9 +59,6 @@ RENDEZVOUS_SECONDS = 60.0
 REPLACEMENT_SECONDS = 25.0
 """For workers that are started in place of lost ones."""
 
-TELL_SECONDS = 5.0
-"""Interval between messages about workers that are awaited."""
-
 GATHER_SECONDS = 0.05
 """Workers of one host are lost together, and are heard of one after the other."""
 
@@ -71,6 +69,7 @@ class Restarted:
 
     again: whether they take again the steps that they took since that epoch.
     told: whether the workers have heard of it; until all are there, they have not.
+    told_at: when they did, by the clock of `time.monotonic`.
     ready: the workers that are.
     """
 
@@ -80,6 +79,7 @@ class Restarted:
     floor: int
     again: bool = False
     told: bool = False
+    told_at: float = 0.0
     ready: set[int] = field(default_factory=set)
 
 
@@ -137,7 +137,7 @@ class Losses:
         self._gathered_at = float("inf")
         self._launch_at: dict[int, float] = {}
         self._awaited_since = time.monotonic()
-        self._told_at = float("-inf")
+        self._report_at = FIRST_SECONDS
         self._unrecovered: Unrecovered | None = None
         self._recoveries = 0
         self.places = Places(topology, coordinator.attempt)
@@ -199,21 +199,39 @@ class Losses:
             self._crew.launch(number, self._ties.failed)
         if not self._crew.complete and not self._launch_at:
             self._await_crew(now)
+        elif self._starting is not None and self._starting.told:
+            self._await_tasks(self._starting, now)
 
     def _await_crew(self, now: float) -> None:
         """Report what is awaited; EngineStopped after too many seconds."""
         waited = now - self._awaited_since
         allowed = RENDEZVOUS_SECONDS if self._unrecovered is None else REPLACEMENT_SECONDS
-        if waited < TELL_SECONDS or (waited < allowed and now - self._told_at < TELL_SECONDS):
+        is_due = self._is_report_due(waited)
+        if waited < allowed and not is_due:
             return
         losses = self._unrecovered.by_worker if self._unrecovered is not None else {}
         absent = [self._crew.absent_worker(number, losses.get(number)) for number in self._crew.absent]
         if waited < allowed:
-            self._told_at = now
             self._ties.on_news(WorkersAwaited(waiting_for(absent, self._ties.driver), waited))
             return
         message, hint = explain(absent, self._ties.driver, self._crew.endpoints, allowed)
         raise EngineStopped(message, hint=self._journal.hint(hint))
+
+    def _is_report_due(self, waited: float) -> bool:
+        """Decide whether to report a wait of so many seconds: after 5 s, and then rarely."""
+        if waited < self._report_at:
+            if waited < FIRST_SECONDS:  # a new wait
+                self._report_at = FIRST_SECONDS
+            return False
+        self._report_at = next_report(waited)
+        return True
+
+    def _await_tasks(self, starting: Restarted, now: float) -> None:
+        """Report workers that are connected and have not restored their tasks."""
+        waited = now - starting.told_at
+        if self._is_report_due(waited):
+            titles = [self._crew.title(number) for number in range(self._crew.size) if number not in starting.ready]
+            self._ties.on_news(WorkersAwaited(restoring(titles), waited))
 
     def unheard(self, message: Unheard) -> None:
         """A worker hears nothing of another one."""
@@ -459,7 +477,7 @@ class Losses:
         except ProtocolError as error:
             self._widen(f"workers report schedules that contradict each other: {error}")
             return
-        starting.told = True
+        starting.told, starting.told_at = True, time.monotonic()
         addresses = self._crew.addresses
         if starting.again and self._unrecovered is not None:
             places = {task: self.places.of(task) for task in all_tasks(starting.subtasks) - self._back}

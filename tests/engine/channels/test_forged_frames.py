@@ -47,6 +47,7 @@ from abscli.engine.telemetry.news import Recovered, Recovering
 from abscli.engine.worker import _failure
 from abscli.protocol.events import ProtocolError
 from abscli.protocol.gossip import Gossip
+from formats.errors import Unreachable
 from formats.ids import ChannelId, TaskId
 from tests.engine.recovering.test_executors import JOB
 from tests.support.doors import HELLO, closes, turned_away
@@ -321,6 +322,16 @@ def test_an_error_of_the_protocol_fails_its_worker_and_may_pass() -> None:
     failed = _failure(3, ProtocolError("expected record 6, got record 5"))
     assert (failed.worker, failed.code, failed.lost) == (3, EngineStopped.exit_code, True)
     assert failed.message == "worker 3: expected record 6, got record 5"
+
+
+@pytest.mark.parametrize(("machine", "lost"), [("h2", True), ("head", False)])
+def test_a_worker_that_cannot_reach_the_store_is_replaced_unless_it_is_on_the_driver_s_host(
+    machine: str, lost: bool
+) -> None:
+    error = Unreachable("no answer: timed out", path="s3://bucket/store", hint="check the network")
+    failed = _failure(1, error, machine=machine, driver="head")
+    assert failed.message == f"worker 1 on {machine}: s3://bucket/store: no answer: timed out"
+    assert (failed.code, failed.lost, failed.hint) == (EngineStopped.exit_code, lost, "check the network")
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abscli.engine.losses.absence import Absent, Endpoint, explain, waiting_for
+from abscli.engine.losses.absence import Absent, Endpoint, explain, restoring, waiting_for
 
 DRIVER = Endpoint("head", "10.77.0.10", 40001)
 H1, H2 = Endpoint("h1", "10.77.0.11", 40011), Endpoint("h2", "10.77.0.12", 40012)
@@ -82,6 +82,9 @@ def test_workers_without_slots_and_unreachable_workers_are_both_explained() -> N
 
 
 def test_a_wait_says_what_is_missing() -> None:
+    assert restoring(["worker 1 on h2 (process 4711)"]) == (
+        "worker 1 on h2 (process 4711) has not restored all tasks from the store"
+    )
     assert waiting_for([absent(1, has_slot=False)], DRIVER) == "worker 1 waits for a free slot of the cluster"
     assert waiting_for([absent(1, H2, cause=LOST)], DRIVER) == (
         "the replacement of worker 1 on h2 (process 4711) has not connected to the driver on head (10.77.0.10:40001)"

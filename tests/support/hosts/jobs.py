@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +20,7 @@ from formats.errors import FormatError
 from formats.job.model import Topology
 from formats.native.store import NativeStore
 from formats.storage import LocalStorage
+from tests.support.hosts.bucket import Bucket
 from tests.support.hosts.driver import Line, Orders
 from tests.support.hosts.network import Hosts
 from tests.support.jobs.kills import check_counted, spread, write_rows
@@ -44,23 +47,26 @@ class HostJob:
     """`shuffle` with a worker a place. places: of each worker, the hosts of its launches, the last of all later ones.
 
     address: under which the driver is announced; None for its own.
+    bucket: the store; None for a folder that all hosts share.
     lines: what the driver has said so far, each with the time at which it came.
     struck: a process that a fault has hit.
     """
 
     def __init__(
         self, net: Hosts, folder: Path, places: Sequence[Sequence[str]], *, driver: str = "driver",
-        address: str | None = None, **options: object,
+        address: str | None = None, bucket: Bucket | None = None, **options: object,
     ) -> None:  # fmt: skip
         self.net = net
         self.folder = folder
         self.lines: list[tuple[float, Line]] = []
         self.begun = time.monotonic()
         self.struck = 0
+        self._bucket = bucket
         self.counts = write_input(folder) if not (folder / "in").exists() else Counter[str]()
         defaults: dict[str, object] = {"interval": 0.2, "worker_timeout": 6.0}
+        store = bucket.store if bucket else str(folder / "store")
         orders = Orders(
-            shuffle(len(places)), str(folder / "store"), str(folder), address or net.addresses[driver],
+            shuffle(len(places)), store, str(folder), address or net.addresses[driver],
             {host: net.command(host, []) for host in net.addresses}, [list(hosts) for hosts in places],
             {**defaults, **options},
         )  # fmt: skip
@@ -69,7 +75,8 @@ class HostJob:
         words = [sys.executable, "-m", "tests.support.hosts.driver", str(folder / "orders.json")]
         self._errors = folder / "stderr"
         with self._errors.open("ab") as errors:
-            self.process = net.run(driver, words, stdout=subprocess.PIPE, stderr=errors)
+            environment = {**os.environ, **(bucket.environment if bucket else {})}
+            self.process = net.run(driver, words, stdout=subprocess.PIPE, stderr=errors, env=environment)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -94,7 +101,10 @@ class HostJob:
         return NativeStore(LocalStorage(self.folder / "store"))
 
     def epoch(self) -> int:
-        """The newest complete one; 0 where there is none."""
+        """The newest complete one; 0 where there is none. Only hosts of the network reach a bucket."""
+        if self._bucket is not None:
+            epochs = [re.search(r"epoch=(\d+)", line.text) for _, line in self.said("EpochDone")]
+            return max((int(epoch[1]) for epoch in epochs if epoch is not None), default=0)
         try:
             return self.store().latest() or 0
         except FormatError:
