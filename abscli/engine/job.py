@@ -48,7 +48,7 @@ from formats.native.facts import AttemptFacts
 from formats.native.store import NativeStore
 from formats.native.writer import check_store_of
 from formats.redaction import refuse_credentials
-from formats.storage import Storage, WritableStorage, absolute, open_writable
+from formats.storage import Storage, WritableStorage, absolute, deciding, open_writable
 from formats.storage.credentials import hadoop_configuration, use_hadoop
 from formats.view import Position, Repeat
 
@@ -181,6 +181,9 @@ def run_job(
     ):  # fmt: skip
         verify()
         request = _request(topology, options)
+        # Until the attempt has begun, nobody but this thread writes to the store.
+        looking = stack.enter_context(contextlib.ExitStack())
+        looking.enter_context(deciding(storage, is_held=True))
         # What can be refused is refused before Spark is started, which takes seconds.
         parent = look(storage, request)
         later = _later_input(parent, topology, options)
@@ -196,6 +199,7 @@ def run_job(
         _check_slots(slots, workers)
         stack.enter_context(outputs.hold())
         start = begin(storage, request, outputs, workers)
+        looking.close()
         for news in (*start.news, *later):
             tell(news)
         return _attempt(

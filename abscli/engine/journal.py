@@ -78,8 +78,9 @@ class Journal:
         self._bases: dict[int, int] = {}
         self._tagged: frozenset[int] | None = None
         self._unread = 0
-        self._kept = self._read_kept() if keep is not None else {}
-        self._spared = self._read_spared() if keep is not None else set()
+        with deciding(storage, is_held=True):
+            self._kept = self._read_kept() if keep is not None else {}
+            self._spared = self._read_spared() if keep is not None else set()
 
     def _read_kept(self) -> dict[int, Kept]:
         epochs = self.store.epoch_numbers()

@@ -86,7 +86,7 @@ def claimed(storage: Storage) -> Iterator[None]:
         for older in obsolete(_numbers(storage), number):
             storage.delete(_path(older))
         pulse.start()
-        with deciding(storage, is_held=True):
+        with deciding(storage):
             yield
     finally:
         ended.set()
