@@ -119,7 +119,7 @@ class Contents:
         number = self.resolve(epoch)
         states = self.states(operator, epoch=number)
         opened = self.path, self.system.name, self.options
-        return export_states(opened, number, states, new_folder(os.fspath(folder)), workers)
+        return export_states(opened, self.view, number, states, new_folder(os.fspath(folder)), workers)
 
     def rows(
         self,

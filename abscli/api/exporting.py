@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import as_completed
@@ -14,7 +15,7 @@ from formats.query.exported import Exported
 
 if TYPE_CHECKING:
     from formats.reference import ReadOptions
-    from formats.view import StateFacts
+    from formats.view import CheckpointStore, StateFacts
 
 SMALL: Final = 8 << 20
 """Bytes of state up to which starting other processes would take longer than the work."""
@@ -33,6 +34,7 @@ class _Task(NamedTuple):
 
 def export_states(
     opened: tuple[str, str, ReadOptions],
+    view: CheckpointStore,
     epoch: int,
     states: Sequence[StateFacts],
     folder: str,
@@ -40,7 +42,7 @@ def export_states(
 ) -> Iterator[Exported]:
     """Every state as it is written, in no order.
 
-    opened: path, system and options of the store.
+    opened: path, system and options of the store, for other processes; view: the same, open.
     folder: is there, and has no files of these names.
     workers: processes; None: one for each processor, if there is enough to do.
     """
@@ -58,10 +60,10 @@ def export_states(
         size = sum(task.state.bytes or SMALL for task in tasks)
         workers = 1 if size <= SMALL else os.cpu_count() or 1
     if min(workers, len(tasks)) < 2:
-        yield from map(_export, tasks)
+        yield from (_export(task, view) for task in tasks)
         return
     with process_pool(min(workers, len(tasks))) as pool:
-        for future in as_completed([pool.submit(_export, task) for task in tasks]):
+        for future in as_completed([pool.submit(_export_alone, task) for task in tasks]):
             yield future.result()
 
 
@@ -77,15 +79,26 @@ def _file_name(state: StateFacts, taken: set[str]) -> str:
     return f"{name}.parquet"
 
 
-def _export(task: _Task) -> Exported:
+@functools.lru_cache(maxsize=1)
+def _opened(path: str, system: str, options: ReadOptions) -> CheckpointStore:
+    """Open the store of an export, once per process: what was read for one state is often needed for the next."""
     from abscli.stores.registry import locate
+
+    found, storage = locate(path, system)
+    return found.open(storage, options)
+
+
+def _export_alone(task: _Task) -> Exported:
+    """Write a state in a process that was started for the export."""
+    return _export(task, _opened(task.path, task.system, task.options))
+
+
+def _export(task: _Task, view: CheckpointStore) -> Exported:
     from formats.query.export import write_rows
     from formats.select import Selection, with_places
 
     operator, name = task.state.operator, task.state.name
     try:
-        system, storage = locate(task.path, task.system)
-        view = system.open(storage, task.options)
         columns = with_places(view, task.epoch, task.state, None)
         rows = Rows(view, task.epoch, task.state, Selection(tuple(columns)))
         written = write_rows(task.file, rows.schema, iter(rows))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from formats.flink.files.streams import Streams
     from formats.flink.metadata.handles import Metadata, OperatorState
+    from formats.flink.state.keyed_tables import Table
     from formats.query.predicate import Predicate
 
 
@@ -96,7 +97,7 @@ def _groups(operator: OperatorState, streams: Streams, name: str | None, where: 
     placed = keys_named(where, [PLACES[0]])
     if placed is not None and all(one[PLACES[0]].isdecimal() for one in placed):
         return sorted({int(one[PLACES[0]]) for one in placed})
-    every = chain(tables(operator, streams), tables_of_timers(operator, streams))
+    every = chain(tables(operator, streams, name=name), tables_of_timers(operator, streams))
     table = next((table for table in every if table.name == name), None)
     if table is None:
         return None
@@ -114,12 +115,14 @@ def state_schema(
     from formats.flink.state.columns import arrow_type, keyed_columns
     from formats.flink.state.one_schema import may_differ, united
 
-    every = (table for table in chain(tables(operator, streams, types), tables_of_timers(operator, streams)))
-    described = (
-        pa.schema([pa.field(column.name, arrow_type(column.shape)) for column in keyed_columns(table)])
-        for table in every if table.name == name
-    )  # fmt: skip
+    def schema_of(table: Table) -> pa.Schema:
+        return pa.schema([pa.field(column.name, arrow_type(column.shape)) for column in keyed_columns(table)])
+
+    described = (schema_of(table) for table in tables(operator, streams, types, name) if table.name == name)
     if (first := next(described, None)) is None:
+        described = (schema_of(table) for table in tables_of_timers(operator, streams) if table.name == name)
+        first = next(described, None)
+    if first is None:
         described = (batch.schema for batch in batches(operator, streams, name, types=types, path=path))
         first = next(described, pa.schema([]))
     return united([first, *described]) if may_differ(first) else first

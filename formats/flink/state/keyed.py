@@ -7,6 +7,10 @@ state).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from msgspec.structs import replace
 
 from formats.flink.bytes import Reader
 from formats.flink.files.streams import Streams, read_stream
@@ -26,9 +30,19 @@ from formats.flink.state.meta import KeyedMeta, read_keyed_meta
 from formats.flink.types.codecs import codec
 from formats.flink.types.values import Codec, opaque
 
+_DESCRIBED: Final[WeakKeyDictionary[Streams, dict[StreamHandle | None, tuple[KeyedMeta, str]]]] = WeakKeyDictionary()
+"""The prefixes that were read: each state of a handle asks for that of the handle, and of every other subtask."""
+
 
 def described(stream: StreamHandle | None, streams: Streams, length: int | None = None) -> tuple[KeyedMeta, str]:
     """The prefix of a stream, and what messages call the stream."""
+    known = _DESCRIBED.setdefault(streams, {})
+    if stream not in known:
+        known[stream] = _read_described(stream, streams, length)
+    return known[stream]
+
+
+def _read_described(stream: StreamHandle | None, streams: Streams, length: int | None) -> tuple[KeyedMeta, str]:
     data = read_stream(streams, stream, 0, length)
     path = streams.name(stream) if stream is not None else ""
     reader = Reader(data, path)
@@ -97,7 +111,7 @@ def _blocks(
             yield from layout.read(handle, streams, state, states, groups)
         case IncrementalHandle():
             meta, path = described(handle.meta, streams)
-            state = keyed_state(meta, path, max_parallelism, types, key, measure)
+            state = keyed_state(narrowed(meta, states), path, max_parallelism, types, key, measure)
             yield from rocksdb.read(handle, streams, state, states, groups)
         case _:
             since = list(changes(handle, streams))
@@ -111,6 +125,13 @@ def _blocks(
                 )
             )
             yield from changelog.read(blocks, metas, since, max_parallelism, states, groups, types, key, streams.kryo)
+
+
+def narrowed(meta: KeyedMeta, states: Collection[str] | None) -> KeyedMeta:
+    """Return a prefix with these states alone, so that no codecs are made for the others. states: None for all."""
+    if states is None:
+        return meta
+    return replace(meta, states=tuple(info for info in meta.states if info.name in states))
 
 
 def keyed_state(

@@ -11,6 +11,8 @@ import contextlib
 import os
 import re
 import tempfile
+import threading
+import weakref
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import Any, Final
@@ -26,6 +28,10 @@ from formats.scratch import scratch
 
 _PIECE: Final = 8 << 20
 _ROWS: Final = 16384
+KEPT: Final = 32
+"""Instances that stay open at most."""
+KEPT_BYTES: Final = 64 << 20
+"""Bytes of their copies, which are on disk."""
 
 
 class NotOpened(FormatError):
@@ -47,17 +53,85 @@ def read(
     own = range(handle.first, handle.first + handle.count)
     wanted = own if groups is None else range(max(own.start, groups.start), min(own.stop, groups.stop))
     tables = [table for table in state.tables if states is None or table.name in states]
-    with tempfile.TemporaryDirectory(prefix="rocksdb-", dir=scratch()) as folder:
-        copy_files(handle, streams, folder)
-        merging = rocksdb_options.prepare(folder, state.path)
-        with _opened(folder, state.path) as families:
-            for table in tables:
-                if table.name not in families:
-                    yield _lost(table, wanted, state, "RocksDB has no such column family")
-                elif table.is_list and table.name not in merging:
-                    yield _lost(table, wanted, state, "its options have lost the merge operator of lists")
-                else:
-                    yield from _family(families[table.name], table, state, wanted)
+    with _KEPT.opened(handle, streams, state.path) as instance:
+        for table in tables:
+            if table.name not in instance.families:
+                yield _lost(table, wanted, state, "RocksDB has no such column family")
+            elif table.is_list and table.name not in instance.merging:
+                yield _lost(table, wanted, state, "its options have lost the merge operator of lists")
+            else:
+                yield from _family(instance.families[table.name], table, state, wanted)
+
+
+class _Instance:
+    """An open copy of an instance.
+
+    families: column families by name. merging: those whose options have the merge operator of lists.
+    users: readers that have not ended.
+    """
+
+    def __init__(self, handle: IncrementalHandle, streams: Streams, path: str) -> None:
+        self.bytes = sum(file.stream.size for file in (*handle.shared, *handle.private) if file.stream is not None)
+        self.users = 0
+        with contextlib.ExitStack() as stack:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="rocksdb-", dir=scratch()))
+            copy_files(handle, streams, folder)
+            self.merging = rocksdb_options.prepare(folder, path)
+            self.families = stack.enter_context(_opened(folder, path))
+            self._open = stack.pop_all()
+
+    def close(self) -> None:
+        """Close the instance, and remove the copy."""
+        self._open.close()
+
+
+class _Kept:
+    """Small instances that stay open, because their states are read one after the other.
+
+    Without them each of N states would copy and open the instance of every subtask again. The least recently used are
+    closed beyond KEPT instances or KEPT_BYTES, and all of a snapshot when its streams are.
+    """
+
+    def __init__(self) -> None:
+        self._instances: dict[tuple[int, IncrementalHandle], _Instance] = {}
+        self._watched: set[int] = set()
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def opened(self, handle: IncrementalHandle, streams: Streams, path: str) -> Iterator[_Instance]:
+        """Yield the instance of a handle, opened if it is not; Damaged, NotFound, NotOpened."""
+        key = (id(streams), handle)
+        with self._lock:
+            instance = self._instances.pop(key, None) or _Instance(handle, streams, path)
+            self._instances[key] = instance
+            instance.users += 1
+            if id(streams) not in self._watched:
+                self._watched.add(id(streams))
+                weakref.finalize(streams, self._forget, id(streams))
+        try:
+            yield instance
+        finally:
+            with self._lock:
+                instance.users -= 1
+                self._shrink()
+
+    def _shrink(self) -> None:
+        """Close what is too much, the least recently used first, and nothing that is being read."""
+        idle = [(key, one) for key, one in self._instances.items() if not one.users]
+        total = sum(one.bytes for _, one in idle)
+        for i, (key, one) in enumerate(idle):
+            if len(idle) - i > KEPT or total > KEPT_BYTES:
+                total -= one.bytes
+                self._instances.pop(key).close()
+
+    def _forget(self, owner: int) -> None:
+        with self._lock:
+            self._watched.discard(owner)
+            for key in [key for key in self._instances if key[0] == owner]:
+                self._instances.pop(key).close()
+
+
+_KEPT: Final = _Kept()
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ from formats.flink.metadata.handles import (
 )
 from formats.flink.state import raw_timers
 from formats.flink.state.columns import keyed_batches, keyed_columns, operator_batch
-from formats.flink.state.keyed import keyed_meta, read_blocks
+from formats.flink.state.keyed import keyed_meta, narrowed, read_blocks
 from formats.flink.state.keyed_tables import HiddenRows, KeyedState, RowBlock, Table, Types
 from formats.flink.state.meta import KeyedMeta, StateInfo
 from formats.flink.state.operator import OperatorRows, operator_meta, read_operator_state
@@ -323,13 +323,16 @@ def batches(
                 raise rows.problem
 
 
-def tables(operator: OperatorState, streams: Streams, types: Types | None = None) -> Iterator[Table]:
-    """The keyed states as each subtask describes them; nothing of what cannot be read."""
+def tables(
+    operator: OperatorState, streams: Streams, types: Types | None = None, name: str | None = None
+) -> Iterator[Table]:
+    """The keyed states as each subtask describes them; nothing of what cannot be read. name: only that state."""
+    states = None if name is None else {name}
     for subtask in operator.subtasks:
         with suppress(FormatError):
             meta = keyed_meta(subtask.managed_keyed, streams) if subtask.managed_keyed is not None else None
             if meta is not None:
-                yield from KeyedState(meta, "", operator.max_parallelism, types).tables
+                yield from KeyedState(narrowed(meta, states), "", operator.max_parallelism, types).tables
 
 
 def tables_of_timers(operator: OperatorState, streams: Streams) -> Iterator[Table]:
@@ -344,7 +347,7 @@ def tables_of_timers(operator: OperatorState, streams: Streams) -> Iterator[Tabl
 
 def _keyed_state(operator: OperatorState, streams: Streams, name: str | None) -> StateSummary | None:
     """A keyed state that the first subtasks know, so that not all need to be asked."""
-    described = next((table for table in tables(operator, streams) if table.name == name), None)
+    described = next(tables(operator, streams, name=name), None) if name is not None else None
     return StateSummary(described.name, described.info.word, True) if described is not None else None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from formats.flink.state.keyed import read_blocks
 from formats.flink.state.rows import batches
 from formats.flink.store import FlinkStore
 from formats.flink.stream_check import check_state
+from tests.support.archives import unpacked
+from tests.support.commands import run_command
 from tests.support.flink.truth import DATA, opened
 
 CHECKPOINT = min(path.parent for path in (DATA / "state" / "rocksdb").rglob("chk-*/_metadata"))
@@ -52,6 +55,8 @@ def test_rocksdb_is_read_from_a_copy_that_is_gone_afterwards(tmp_path: Path, mon
     blocks = batches(store.find_operator(epoch, "op"), store.streams(epoch), "v")
     next(blocks)
     blocks.close()  # type: ignore[attr-defined]
+    del store, blocks
+    gc.collect()
     assert list(tmp_path.iterdir()) == []
     assert {file: file.read_bytes() for file in CHECKPOINT.parent.rglob("*") if file.is_file()} == before
 
@@ -152,3 +157,46 @@ def test_a_manifest_that_has_lost_a_file_is_refused() -> None:
     data = store.streams(epoch).read(manifest.stream)
     with pytest.raises(Damaged):
         list(read_blocks(with_file(handle, "MANIFEST-", data[: len(data) // 2]), store.streams(epoch), 300))
+
+
+@pytest.mark.parametrize(
+    ("command", "opens"),
+    [(["diff", "small2", "small3"], 4), (["state", "small3", "--all", "--out", "NEW"], 2), (["validate", "small3"], 2)],
+    ids=lambda value: value[0] if isinstance(value, list) else None,
+)
+def test_an_instance_is_opened_once_however_many_states_it_has(
+    command: list[str], opens: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """19 states in one RocksDB per subtask, two subtasks: 68 and 38 opens before."""
+    rocksdict = pytest.importorskip("rocksdict", reason="needs the package rocksdict")
+    count, real = [0], rocksdict.Rdict
+
+    def counted(*args: object, **options: object) -> object:
+        count[0] += 1
+        return real(*args, **options)
+
+    monkeypatch.setattr(rocksdict, "Rdict", counted)
+    snapshots = unpacked(DATA / "subclass-in-one-task.tar.xz")
+    words = [str(snapshots / word) if word.startswith("small") else word for word in command[1:]]
+    words = [str(tmp_path / "new") if word == "NEW" else word for word in words]
+    assert run_command(command[0], capsys, *words)[0] == 0
+    assert count == [opens]
+
+
+def test_instances_that_stay_open_are_bounded_and_end_with_their_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("rocksdict", reason="needs the package rocksdict")
+    monkeypatch.setattr(rocksdb, "scratch", lambda: str(tmp_path))
+    monkeypatch.setattr(rocksdb, "KEPT", 1)
+    store = FlinkStore(str(unpacked(DATA / "subclass-in-one-task.tar.xz") / "small3"))
+    rows = sum(batch.num_rows for batch in store.state(3, "k-dbl", "pojos"))
+    assert (rows, len(list(tmp_path.iterdir()))) == (120, 1)
+    first = store.state(3, "k-dbl", "pojos")
+    next(first)
+    assert len(list(tmp_path.iterdir())) <= 2, "one is read, one may stay"
+    assert sum(batch.num_rows for batch in store.state(3, "k-dbl", "pojos")) == 120
+    assert sum(batch.num_rows for batch in first) < 120
+    del store, first
+    gc.collect()
+    assert list(tmp_path.iterdir()) == []
