@@ -40,6 +40,8 @@ class PartitionFiles:
         """names: what is in its folder, with sizes."""
         self._ids: dict[int, str] = {}
         self._committed: list[tuple[int, str]] = []
+        self.foreign_ids: dict[int, int] = {}
+        """Versions whose commit names the id of another version's files, and that version."""
         self._names = names
         several: dict[int, set[str]] = {}
         for name, size in names.items():
@@ -50,8 +52,17 @@ class PartitionFiles:
         self._only = {version: min(uuids) for version, uuids in several.items() if len(uuids) == 1}
 
     def commit(self, ids: Iterable[tuple[int, str]]) -> None:
-        """Take over the unique ids that commits name."""
-        self._committed = list(ids)
+        """Take over the unique ids that commits name, except those that the files of another version have."""
+        versions: dict[str, set[int]] = {}
+        for name in self._names:
+            if (file := layout.state_file(name, 0)) is not None and file.uuid is not None:
+                versions.setdefault(file.uuid, set()).add(file.version)
+        self._committed = []
+        for version, uuid in ids:
+            if version in (own := versions.get(uuid, {version})):
+                self._committed.append((version, uuid))
+            else:
+                self.foreign_ids[version] = min(own)
         self.know(self._committed)
 
     def know(self, lineage: Iterable[tuple[int, str]]) -> None:

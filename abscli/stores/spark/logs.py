@@ -196,6 +196,13 @@ def _commits(history: list[BatchEvidence], evidence: CheckpointEvidence) -> Iter
     """The unique ids of state: of every operator and partition, each given once, in every commit after the first."""
     owners: dict[str, int] = {}
     earlier = False
+    foreign = {
+        version - 1: other - 1 for part in evidence.partitions for version, other in part.files.foreign_ids.items()
+    }
+    for batch in history:
+        if batch.batch in foreign:
+            message = f"has unique ids that files of batch {foreign[batch.batch]} have: it is a copy of another commit"
+            yield layout.commits(batch.batch), message, batch.batch
     for batch in history:
         if batch.commit is None:
             continue

@@ -133,7 +133,12 @@ def rewind(
         if position is not None and name in evidence.sources:
             write.update(_entries(checkpoint, evidence.sources[name], position, moves))
     # The batch itself has been judged. Others that are contradicted stay behind: the copy is to be without fault.
-    doubted = contradictions(evidence).keys() - {batch}
+    against = contradictions(evidence)
+    doubted = against.keys() - {batch}
+    wrong_commits = {layout.commits(n) for n in doubted if layout.commits(n) in {one.path for one in against[n]}}
+    if before is not None and (path := layout.commits(before.batch)) in wrong_commits:
+        with contextlib.suppress(NoRecovery):
+            write[path] = Write(path, "the commit contradicts others", commit_of(evidence, before.batch))
     # This one cannot stay behind, for Spark does not start without: it is made to agree instead.
     if before is not None and before.batch in doubted:
         write.update(_settled(checkpoint, before, at))
@@ -156,6 +161,8 @@ def rewind(
         if main_file(path) in write:
             continue
         why = keep.why_not(path)
+        if main_file(path) in wrong_commits:
+            why = why or "contradicts others, and can be done without"
         if why is not None:
             dropped.append((path, why))
         elif (renewed := _renewed(checkpoint, path, moves)) is not None:

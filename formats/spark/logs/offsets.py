@@ -138,6 +138,8 @@ def parse_commit(data: bytes, path: str) -> Commit:
             return Commit(version, None, None)
         raise Damaged("ends after its version", path=path, hint="it was cut short")
     fields = logs.parse(text, path)
+    if "nextBatchWatermarkMs" not in fields:
+        raise Damaged("has no nextBatchWatermarkMs, which Spark always writes: it would take 0", path=path)
     ids = None
     if fields.get("stateUniqueIds") is not None:
         ids = _ids(fields["stateUniqueIds"], path)

@@ -112,8 +112,9 @@ class _Reading:
         if not files:
             message = "names no file, and Spark writes none such: it was cut short"
             problems[number] = Problem("unreadable", path, message, False)
-        elif any(one.batch is None for one in files):
-            message = "names a file without its batchId, and Spark does not start with that"
+        elif lacking := {name for one in files for name in ("batch", "timestamp") if getattr(one, name) is None}:
+            key = "batchId" if "batch" in lacking else "timestamp"
+            message = f"names a file without its {key}, and Spark does not start with that"
             problems[number] = Problem("unreadable", path, message, True)
         else:
             return files
