@@ -16,7 +16,6 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from enum import Enum
 from typing import Any, NamedTuple, TypeVar, cast
@@ -409,6 +408,8 @@ class ObjectStorage:
                 return
         except NotFound:
             pass  # one of them was missing, and what became of the others is not known
+        from concurrent.futures import ThreadPoolExecutor
+
         # Google's store has no request for several: of many that are made at once one may always fail.
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="abs-ask") as pool:
             list(pool.map(self.delete, names))

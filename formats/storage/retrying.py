@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Final, TypeVar
 
 from formats.errors import Unreachable
@@ -119,6 +118,8 @@ def retry_after(value: str | None) -> float:
     """Return the seconds that a header `Retry-After` says; 0 without one, or where it says nothing plain."""
     if not value:
         return 0.0
+    from email.utils import parsedate_to_datetime
+
     if value.strip().isascii() and value.strip().isdigit():
         return float(value)
     try:

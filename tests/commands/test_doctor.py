@@ -251,7 +251,7 @@ def test_a_server_that_is_not_there(capsys: Capture, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
     by_name = checks(capsys, "s3://bucket/store", "--endpoint", "http://127.0.0.1:1", "--region", "x", code=3)
-    assert by_name["store"]["hint"] == "are the URI, the network and the credentials right?"
+    assert by_name["store"]["hint"].startswith("check the endpoint (--endpoint or AWS_ENDPOINT_URL for S3)")
     assert by_name["java"]["verdict"] == "ok"
 
 

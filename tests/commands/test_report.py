@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import shutil
@@ -25,6 +24,7 @@ from formats.native import fact_files, layout
 from formats.native.facts import decode_facts, unseal
 from formats.timestamps import unix_time
 from tests.support.commands import answer_of, result_of, run_command
+from tests.support.flink.times import set_times
 from tests.support.guide.checkpoints import CLAIMED, JOB, make_incident, make_retained
 from tests.support.imports import ROOT
 from tests.support.pages import Taken
@@ -239,7 +239,7 @@ def test_the_age_of_a_flink_checkpoint_is_that_of_its_file(
     (original,) = (FLINK / "hashmap-checkpoint").iterdir()
     job = Path(shutil.copytree(original, tmp_path / original.name))
     newest = facts(capsys, job)["latest_restorable"]
-    os.utime(job / f"chk-{newest}" / "_metadata", (NOON - 90 * 60, NOON - 90 * 60))
+    set_times(job, NOON - 90 * 60)
     report = facts(capsys, job)
     assert report["newest"] == {
         "epoch": newest, "time": "2026-01-02T10:30:00.000Z", "source": "modified", "age": 5400.0,

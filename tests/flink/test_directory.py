@@ -12,6 +12,7 @@ import pytest
 
 from formats.flink.references import unreferenced
 from tests.support.commands import result_of, run_command
+from tests.support.flink.times import set_times
 
 DATA = Path(__file__).parents[1] / "data" / "flink"
 HEAP, OPEN = "10d2f428c00a04dfaad672ff7b7e0dbc", "24c349cbab07786e4c710aef6bb480dd"
@@ -28,6 +29,7 @@ def checkpoints(tmp_path: Path) -> Path:
     root = tmp_path / "checkpoints"
     for job, folder in FOLDERS.items():
         shutil.copytree(DATA / folder / job, root / job)
+    set_times(root / HEAP, time.time() - 60)
     return root
 
 

@@ -45,7 +45,6 @@ REASONS = {
     "engine/sinks/postgres/holding.py:keep": "a new connection takes the lock, or fails",
     "engine/sinks/postgres/preconditions.py:_unique_key": "a missing index is reported as a precondition",
     "engine/sinks/postgres/upsert.py:attempt": "rows that cannot be tried now are tried at the delivery",
-    "engine/sinks/promises.py:read_promises": "the epoch is recorded as unread",
     "engine/sinks/settling.py:_drop_unfinished": GONE,
     "engine/sinks/staged/delta.py:_table": ANSWER,
     "engine/sinks/staged/trial.py:__call__": "rows that cannot be tried now are tried at the delivery",

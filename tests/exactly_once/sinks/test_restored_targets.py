@@ -263,7 +263,7 @@ class Marked:
     def __init__(self) -> None:
         self.marks: set[EpochId] = set()
 
-    def apply(self, delivery: Delivery) -> None:
+    def publish(self, delivery: Delivery) -> None:
         self.marks |= {part.id.made_for for part in delivery.parts}
 
     def identity(self) -> None:

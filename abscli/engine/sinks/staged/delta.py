@@ -51,7 +51,7 @@ CONSTRAINT = "delta.constraints."
 """Prefix of the properties of a table that are CHECK constraints."""
 BUCKET_OPTIONS = {"connect_timeout": "5s", "timeout": "15s", "max_retries": "10", "retry_timeout": "3s"}
 """Of the storage client of a table in a bucket. It gives up soon, so that the reason is known; the sink tries again."""
-_STORAGE = re.compile(r"Generic \w+ error|error sending request|HTTP error|\(os error \d+\)")
+_STORAGE = re.compile(r"Generic (?!DeltaTable)\w+ error|error sending request|HTTP error|\(os error \d+\)")
 """In the text of an error of the storage, whatever its class is: of the table and its rows there are others."""
 
 
