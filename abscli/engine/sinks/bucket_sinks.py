@@ -37,6 +37,10 @@ class BucketSink(StagingSink):
         return tempfile.SpooledTemporaryFile(PIECE, dir=scratch())
 
     def _put(self, file: IO[bytes], part: SinkFile) -> SinkFile:
+        with file:
+            return self._upload(file, part)
+
+    def _upload(self, file: IO[bytes], part: SinkFile) -> SinkFile:
         self._may_show()
         name = object_name(PartId(self._attempt, part.name))
         size = self._uploads.piece_bytes(part.bytes)
@@ -48,7 +52,7 @@ class BucketSink(StagingSink):
                 piece = _piece(file, (number - 1) * size, min(size, part.bytes - (number - 1) * size))
             return self._uploads.put(name, id, number, piece)
 
-        with file, ThreadPoolExecutor(PIECES_AT_ONCE, thread_name_prefix="abs-upload") as pool:
+        with ThreadPoolExecutor(PIECES_AT_ONCE, thread_name_prefix="abs-upload") as pool:
             etags = tuple(pool.map(put, range(1, -(-part.bytes // size) + 1)))
         return msgspec.structs.replace(part, upload=UploadFacts(name, id, etags))
 
