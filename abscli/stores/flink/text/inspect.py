@@ -14,7 +14,7 @@ from abscli.text.columns import UNKNOWN, columns, marked, moment, not_shown, num
 from abscli.text.inspect import newest_lines
 from abscli.text.inspect_epoch import ROWS
 from abscli.text.inspect_page import EpochPage, StorePage
-from formats.flink.facts import Described, DescribedOperator, Summary
+from formats.flink.facts import Described, DescribedOperator, DescribedState, Summary
 from formats.flink.ids import OperatorHash
 from formats.ids import TaskId, edge_name, may_be_operator
 from formats.view import ChannelFacts
@@ -223,27 +223,54 @@ def _states(operators: Sequence[DescribedOperator], width: int) -> list[str]:
         return []
     counted = any(state.bytes is not None or (state.rows is not None) for _, state in states)
     numbers = ("ROWS", "BYTES") if counted else ()
+    keys = _keys(states)
     rows = [
         (
             owner,
             state.name or "-",
             f"{'keyed ' if state.keyed and state.kind != 'keyed' else ''}{state.kind}",
             *((number(state.rows), size(state.bytes)) if counted else ()),
-            _cut(serializers(state.serializers)),
+            _cut(keys[i]),
+            _cut(_value(state)),
         )
-        for owner, state in states
+        for i, (owner, state) in enumerate(states)
     ]
-    header, align = ("OPERATOR", "STATE", "KIND", *numbers, "SERIALIZERS"), "lll" + "r" * len(numbers) + "l"
+    header, align = ("OPERATOR", "STATE", "KIND", *numbers, "KEY", "VALUE"), "lll" + "r" * len(numbers) + "ll"
+    if all(not row[-2] for row in rows):
+        header, align, rows = (*header[:-2], "VALUE"), align[:-1], [(*row[:-2], row[-1]) for row in rows]
     lines = columns(header, rows, align, width)
     if max(map(len, lines)) > width:
-        head, *body = columns(header[:-1], [row[:-1] for row in rows], align[:-1], width)
+        shared = len(numbers) + 3
+        head, *body = columns(header[:shared], [row[:shared] for row in rows], align[:shared], width)
         lines = [head]
-        for line, row in zip(body, rows, strict=True):
+        for i, (line, row) in enumerate(zip(body, rows, strict=True)):
+            lines += wrapped(keys[i], width, "      ", "  key: ") if keys[i] else []
             lines += [line, *wrapped(row[-1], width, "    ")]
     for owner, state in states:
         if state.opaque:
             lines += wrapped(state.opaque, width, "    ", f"  {owner} {state.name or '-'}: ")
     return lines
+
+
+def _keys(states: Sequence[tuple[str, DescribedState]]) -> list[str]:
+    """Return the key type of each keyed state, empty if the state before it has the same operator and key."""
+    shown: list[str] = []
+    before = ("", "")
+    for owner, state in states:
+        key = serializer(state.serializers["key"]) if state.keyed and "key" in state.serializers else ""
+        shown.append("" if (owner, key) == before else key)
+        before = (owner, key)
+    return shown
+
+
+def _value(state: DescribedState) -> str:
+    """Return what a state is made of besides the key of its operator, which timers repeat."""
+    described = dict(state.serializers)
+    if state.keyed:
+        described.pop("key", None)
+    if state.kind == "timers" and described.get("value", {}).get("nested"):
+        described["value"] = {**described["value"], "nested": described["value"]["nested"][1:]}
+    return serializers(described)
 
 
 def serializers(described: Mapping[str, Any]) -> str:
