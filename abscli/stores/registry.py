@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from abscli.stores.base import System, meaningless
 from abscli.stores.flink.system import Flink
+from abscli.stores.foreign import refuse_foreign, refuse_foreign_file
 from abscli.stores.native.system import Native
 from abscli.stores.spark.system import Spark
 from formats.errors import FormatError, NotFound, OtherFormat
@@ -73,6 +74,7 @@ def recognise(storage: Storage, wanted: str | None = None) -> System:
 def locate(path: str, format: str | None = None) -> tuple[System, Storage]:
     """Whose store lies at a path, of the format that is recognised or named; NotFound if there is none, with those
     nearby."""
+    refuse_foreign_file(path)
     storage = storage_at(path)
     if "://" in storage.root:
         from abscli.stores.copying.claims import refuse_unfinished
@@ -81,6 +83,7 @@ def locate(path: str, format: str | None = None) -> tuple[System, Storage]:
     try:
         return recognise(storage, format), storage
     except NotFound as error:
+        refuse_foreign(storage)
         if stores := list(itertools.islice(_near(storage), NAMED)):
             raise NotFound(error.message, path=error.path, hint="pass the path of a store, such as "
                 f"{' or '.join(stores)}") from None
