@@ -46,6 +46,8 @@ _PROPERTIES: Final = b"rocksdb.properties"
 _INDEX_TYPE: Final = b"rocksdb.block.based.table.index.type"
 _DELTAS: Final = b"rocksdb.index.value.is.delta.encoded"
 _ENTRIES: Final = b"rocksdb.num.entries"
+_SESSION: Final = b"rocksdb.creating.session.identity"
+_NUMBER: Final = b"rocksdb.original.file.number"
 _ONE_LEVEL: Final = (0, 1)
 """Types of index that name the blocks of data themselves: for binary search, and for that with a hash beside it."""
 _TWO_LEVELS: Final = 2
@@ -85,6 +87,29 @@ def check_sst(data: bytes, path: str | None = None) -> int:
 def parse_sst(data: bytes, path: str | None) -> list[Entry]:
     """The entries of a table, in its order, every block checked; Damaged, UnsupportedVersion."""
     return _Table(data, path).entries()
+
+
+class Contents(NamedTuple):
+    """What a table has.
+
+    session: the id of the session that wrote it; None if it does not say.
+    number: the number that it was written under; None if it does not say.
+    """
+
+    entries: list[Entry]
+    session: str | None
+    number: int | None
+
+
+def read_table(data: bytes, path: str | None) -> Contents:
+    """The entries of a table as `parse_sst`, and who wrote it; Damaged, UnsupportedVersion."""
+    table = _Table(data, path)
+    session, number = table.properties.get(_SESSION), table.properties.get(_NUMBER)
+    return Contents(
+        table.entries(),
+        session.decode("latin-1") if session else None,
+        table.number(number) if number else None,
+    )
 
 
 class Window:

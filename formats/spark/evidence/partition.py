@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from formats.codec.sst import DELETION, SINGLE_DELETION, Entry, parse_sst
+from formats.codec.sst import DELETION, SINGLE_DELETION, Contents, Entry, read_table
 from formats.errors import ChecksumMismatch, Damaged, UnsupportedVersion
 from formats.spark import layout
 from formats.spark.checkpoint import UNREADABLE, Checkpoint
@@ -17,7 +17,7 @@ from formats.spark.state.blocks import unpack
 from formats.spark.state.codings import family_numbers, only_first
 from formats.spark.state.families import list_items
 from formats.spark.state.records import Records
-from formats.spark.state.rocks import RocksSnapshot, parse_zip
+from formats.spark.state.rocks import RocksSnapshot, parse_zip, why_foreign
 
 COMPARE_UP_TO = 4_000_000
 """Rows of all snapshots of a partition up to which each is compared with what the files before it lead to."""
@@ -65,6 +65,7 @@ class _Probe:
             self.all = sorted((file for file in named if file is not None), key=layout.by_version)
         self.evidence = {file.name: FileEvidence(file, f"{self.folder}/{file.name}") for file in self.all}
         self.ssts: dict[str, tuple[Problem | None, list[Entry], bool]] = {}
+        self.tables: dict[str, Contents] = {}
         self.uses: dict[str, list[str]] = {}
         self.holding: dict[str, FileEvidence] = {}
         self.families = tuple(f for f in work.families or () if f.opaque is None)
@@ -245,12 +246,22 @@ class _Probe:
     def _zipped(self, snapshot: RocksSnapshot, evidence: FileEvidence) -> dict[bytes, bytes] | None:
         entries: list[Entry] = []
         self.uses[evidence.file.name] = [sst.name for sst in snapshot.ssts]
+        try:
+            ids = snapshot.unique_ids(evidence.path)
+        except Damaged as error:
+            evidence.problems.append(problem_of(error, evidence.path))
+            return None
         for sst in snapshot.ssts:
             problem = self._absent(sst.name, sst.size)
             if problem is None:
                 problem, own, vouched = self._sst(sst.name, evidence.file.version)
                 entries += own
                 evidence.vouched &= vouched
+                table = self.tables.get(sst.name)
+                why = why_foreign(sst, table, ids) if table is not None else None
+                if why is not None:
+                    path = f"{self.folder}/{layout.SSTS}/{sst.name}"
+                    problem = Problem("digest-mismatch", path, f"{why}: Spark does not load {evidence.path}", True)
             if problem is not None and problem.code == "unchecked":
                 evidence.unread = f"{problem.path} {problem.message}"
             elif problem is not None:
@@ -290,7 +301,8 @@ class _Probe:
             path = f"{self.folder}/{layout.SSTS}/{name}"
             try:
                 data, _ = self.checkpoint.checked(path)
-                entries = parse_sst(data, path)
+                self.tables[name] = table = read_table(data, path)
+                entries = table.entries
             except UnsupportedVersion as error:
                 self.ssts[name] = (Problem("unchecked", path, error.message, False), [], False)
             except UNREADABLE as error:

@@ -15,9 +15,10 @@ from typing import Any
 import msgspec
 
 from formats.bounds import decoding
-from formats.codec.sst import DELETION, SINGLE_DELETION, VALUE, Entry
+from formats.codec.manifest import UniqueId, session_half, unique_ids
+from formats.codec.sst import DELETION, SINGLE_DELETION, VALUE, Contents, Entry
 from formats.codec.wal import is_without_rows
-from formats.errors import Damaged
+from formats.errors import Damaged, UnsupportedVersion
 from formats.spark.logs import log as logs
 
 NEWEST = 2
@@ -47,6 +48,7 @@ class RocksSnapshot(msgspec.Struct, frozen=True):
     families: ids of column families by name.
     entries: its files.
     wal: whether a write-ahead log in it may have rows.
+    manifest: the bytes of the MANIFEST that CURRENT names: which tables the database consists of.
     """
 
     ssts: tuple[Sst, ...]
@@ -55,6 +57,14 @@ class RocksSnapshot(msgspec.Struct, frozen=True):
     families: dict[str, int]
     entries: tuple[str, ...]
     wal: bool
+    manifest: bytes
+
+    def unique_ids(self, path: str) -> dict[int, UniqueId]:
+        """The unique ids of its SST files by number, none if its MANIFEST is not read here; Damaged. path: its own."""
+        try:
+            return unique_ids(self.manifest, f"{path}!MANIFEST")
+        except UnsupportedVersion:
+            return {}
 
 
 def parse_zip(data: bytes, path: str) -> RocksSnapshot:
@@ -82,7 +92,32 @@ def parse_zip(data: bytes, path: str) -> RocksSnapshot:
         families,
         tuple(files),
         any(name.endswith(".log") and not is_without_rows(data) for name, data in files.items()),
+        _manifest(files, path),
     )
+
+
+def _manifest(files: dict[str, bytes], path: str) -> bytes:
+    name = files["CURRENT"].decode("latin-1").strip()
+    if name not in files:
+        raise Damaged(f"its CURRENT names {name[:40]!r}, which is not in it", path=path)
+    return files[name]
+
+
+def why_foreign(sst: Sst, table: Contents, ids: dict[int, UniqueId]) -> str | None:
+    """Tell how a table is not the one that a snapshot was made of; None if it is, or nothing says.
+
+    RocksDB compares the unique id when it opens a database (`BlockBasedTable::Open`), and refuses another one.
+    """
+    number = sst.local.partition(".")[0]
+    id = ids.get(int(number)) if number.isascii() and number.isdigit() else None
+    session = None if table.session is None else session_half(table.session)
+    if id is None or session is None:
+        return None
+    if session != id.session:
+        return f"was written by session {table.session}, and MANIFEST names the table of another attempt"
+    if table.number is not None and table.number != int(number):
+        return f"was written as table {table.number}, and MANIFEST names table {int(number)}"
+    return None
 
 
 def _count(fields: dict[str, Any], key: str, path: str) -> int | None:
