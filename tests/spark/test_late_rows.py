@@ -87,6 +87,7 @@ def test_only_with_the_batch_without_input_late_rows_come_out_as_they_did(
     shutil.copytree(checkpoint, tmp_path / "saved")
     add(source, 1, 12, 14, 50)  # 12 and 14 are late: the watermark is at 20
     expected = go_on(session, source, checkpoint)
+    assert main(["validate", str(checkpoint)]) == 0
     made = {}
     for name, options in (("plain", []), ("kept", ["--keep-in-flight"])):
         plan, to = str(tmp_path / f"{name}.json"), tmp_path / name

@@ -81,7 +81,7 @@ class Dispute:
         for file in others:
             one = read[own[file.name]] if file.name in own else records(file)
             if one.keys:
-                alike.setdefault(_digest(one), []).append(file.name)
+                alike.setdefault(digest(one), []).append(file.name)
         copies = [names for names in alike.values() if len(names) > 1]
         suspects = [own[name] for names in copies for name in names if own.get(name, -1) >= first]
         if len(copies) == 1 and suspects:  # where many are alike, as those of a maximum may be, that says nothing
@@ -89,8 +89,8 @@ class Dispute:
         return True, self.logs[first:]
 
 
-def _digest(records: Records) -> bytes:
-    """Of all changes, in their order."""
+def digest(records: Records) -> bytes:
+    """Digest all changes of a log, in their order."""
     sums = hashlib.sha256()
     for key, value in zip(records.keys, records.values, strict=True):
         sums.update(b"%d %d " % (len(key), -1 if value is None else len(value)) + key + (value or b""))

@@ -158,6 +158,7 @@ class PartitionWork:
     row_checksums: whether each row has one.
     strict: whether partitions go by all key columns.
     newest: version of the newest batch that was begun.
+    removing: versions of batches that read nothing and moved the watermark: they only remove rows.
     only: the version that is asked for, None for all.
     """
 
@@ -168,6 +169,7 @@ class PartitionWork:
     row_checksums: bool
     strict: bool
     newest: int
+    removing: frozenset[int] = frozenset()
     only: int | None = None
 
 

@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 
 from formats.errors import UnsupportedVersion
 from formats.parallel import process_pool
@@ -30,7 +31,7 @@ from formats.spark.logs.operators import (
 from formats.spark.logs.places import is_file_source
 from formats.spark.logs.source_log import SourceEvidence, read_source
 from formats.spark.replay import partition_files
-from formats.spark.state.codings import Family, expected_partitions, families, fits
+from formats.spark.state.codings import Family, expected_partitions, families, fits, only_first
 from formats.spark.state.schema import schema_v3_root
 from formats.storage import Storage, common_name
 
@@ -183,6 +184,9 @@ def _gather(
     work: list[PartitionWork] = []
     spare: dict[str, None] = {}  # folders of partitions that no batch has
     described: dict[int, list[int]] = {}
+    names = [operator.name for operator in checkpoint.operators().values()]
+    # A second operator gets rows from the first one, also in a batch that read nothing.
+    removing = frozenset(_without_input(history)) if len(names) == 1 and names[0] in _REMOVE_ONLY else frozenset()
     metadata = False
     for operator in checkpoint.operators().values():
         metadata |= operator.path is not None
@@ -211,6 +215,7 @@ def _gather(
                         newest is not None and newest.row_checksum,
                         newest is None or newest.strict,
                         last,
+                        removing if own is not None and not any(only_first(family) for family in own) else frozenset(),
                         None if only is None else only + 1,
                     )
                 )
@@ -253,6 +258,20 @@ def _gather(
         unread,
         described,
     )
+
+
+_REMOVE_ONLY = frozenset({"stateStoreSave", "dedupe", "dedupeWithinWatermark", "sessionWindowStateStoreSaveExec"})
+"""Operators that only remove rows in a batch without input. Joins may also change rows then."""
+
+
+def _without_input(history: list[BatchEvidence]) -> Iterator[int]:
+    """The versions of batches that read nothing, and began with a newer watermark than the batch before."""
+    for before, batch in pairwise(history):
+        was, now = before.offsets, batch.offsets
+        if was is None or now is None or before.batch != batch.batch - 1 or was.sources != now.sources:
+            continue
+        if was.watermark is not None and now.watermark is not None and was.watermark < now.watermark:
+            yield batch.batch + 1
 
 
 def _sparse(checkpoint: Checkpoint) -> bool:

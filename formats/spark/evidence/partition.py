@@ -8,7 +8,7 @@ from formats.codec.sst import DELETION, SINGLE_DELETION, Contents, Entry, read_t
 from formats.errors import ChecksumMismatch, Damaged, UnsupportedVersion
 from formats.spark import layout
 from formats.spark.checkpoint import UNREADABLE, Checkpoint
-from formats.spark.evidence.disputes import Dispute
+from formats.spark.evidence.disputes import Dispute, digest
 from formats.spark.evidence.facts import FileEvidence, PartitionEvidence, PartitionWork, Problem, problem_of
 from formats.spark.evidence.row_checks import RowChecks
 from formats.spark.layout import StateFile
@@ -66,6 +66,8 @@ class _Probe:
         self.evidence = {file.name: FileEvidence(file, f"{self.folder}/{file.name}") for file in self.all}
         self.ssts: dict[str, tuple[Problem | None, list[Entry], bool]] = {}
         self.tables: dict[str, Contents] = {}
+        self.puts: dict[str, int] = {}
+        self.sums: dict[str, bytes] = {}
         self.uses: dict[str, list[str]] = {}
         self.holding: dict[str, FileEvidence] = {}
         self.families = tuple(f for f in work.families or () if f.opaque is None)
@@ -98,6 +100,7 @@ class _Probe:
                 homes = {self.holding[sst].belongs for sst in ssts if sst in self.holding}
                 if len(homes) == 1 and None not in homes:
                     self.evidence[name].belongs = homes.pop()
+            self._doubt_exchanged()
             for dispute in self.disputes:
                 others = [file for file in self.all if not file.whole and not self.evidence[file.name].problems]
                 dispute.settle(others, self._records_again, self._rows_again)
@@ -119,6 +122,30 @@ class _Probe:
             places and not self.quick,
             unread,
         )
+
+    def _doubt_exchanged(self) -> None:
+        """Doubt logs that write rows, of batches that read nothing, and logs that these may be exchanged with.
+
+        The others write no rows, though their batches read something. Without any, the log is a copy of one that has the
+        same changes, or else the log before may be the wrong one.
+        """
+        logs = {file.version: self.evidence[file.name] for file in self.all if file.name in self.puts}
+        puts = {version: self.puts[one.file.name] for version, one in logs.items()}
+        for version in sorted(self.work.removing & puts.keys()):
+            if not puts[version]:
+                continue
+            suspects = {other for other, count in puts.items() if not count and other not in self.work.removing}
+            sums = [self.sums[one.file.name] for other, one in logs.items() if other != version]
+            if not suspects and self.sums[logs[version].file.name] not in sums:
+                suspects = {version - 1}
+            why = f"writes {puts[version]} rows, and batch {version - 1} read nothing: such a batch only removes rows"
+            self._doubt(logs[version], why)
+            for other in sorted(suspects & logs.keys()):
+                self._doubt(logs[other], f"may be exchanged with {logs[version].path}, which {why}")
+
+    def _doubt(self, evidence: FileEvidence, why: str) -> None:
+        if not evidence.problems and evidence.doubted is None:
+            evidence.doubted = why
 
     # Column families, which a repartition numbers anew: all rows are taken as if they had the newest numbers.
 
@@ -203,6 +230,9 @@ class _Probe:
         records = _renumbered(records, self._renumbering(file.version))
         evidence.vouched = vouched or unpacked.checked or self.work.row_checksums
         evidence.records = len(records.keys)
+        if not file.whole and self.work.removing and (file.uuid is None or self.files.log(file.version) == file):
+            self.puts[file.name] = sum(value is not None for value in records.values)
+            self.sums[file.name] = digest(records)
         if records.lineage:
             self.files.know(records.lineage)
             if (message := self._broken(file, records.lineage)) is not None:
