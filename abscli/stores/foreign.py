@@ -56,14 +56,12 @@ def _is_samza(names: Names, below: Mapping[str, Names]) -> bool:
     )
 
 
-def _any(pattern: str) -> Callable[[Names, Mapping[str, Names]], bool]:
-    found = re.compile(pattern)
+def _any(found: re.Pattern[str]) -> Callable[[Names, Mapping[str, Names]], bool]:
     return lambda names, below: any(map(found.fullmatch, names))
 
 
-def _in(folder: str, pattern: str) -> Callable[[Names, Mapping[str, Names]], bool]:
+def _in(folder: str, found: re.Pattern[str]) -> Callable[[Names, Mapping[str, Names]], bool]:
     """Match a name in a directory of this name, or in the directory itself if the user named that one."""
-    found = re.compile(pattern)
     return lambda names, below: any(map(found.fullmatch, (*names, *below.get(folder, ()))))
 
 
@@ -85,29 +83,30 @@ FOREIGN: Final = (
         "a set of Bytewax recovery partitions",
         "its snapshots are pickled Python objects in SQLite, and abs unpickles nothing",
         "the dataflow that wrote them: python -m bytewax.run -r DIR",
-        _any(r"part-\d+\.sqlite3"),
+        _any(re.compile(r"part-\d+\.sqlite3")),
     ),
     Foreign(
         "a checkpoint of Spark Streaming (DStreams)",
         "it is a Java-serialized graph that only the same application can read",
         "checkpoints of Structured Streaming, to which Spark recommends to migrate",
-        _any(r"checkpoint-\d{10,}(\.bk)?"),
+        _any(re.compile(r"checkpoint-\d{10,}(\.bk)?")),
     ),
     Foreign(
         "a Delta table", "it has rows and no streaming state; the checkpoint of the query that writes it is elsewhere",
-        "the checkpointLocation of that query", _in("_delta_log", r"\d{20}\.(json|checkpoint.*)"),
+        "the checkpointLocation of that query", _in("_delta_log", re.compile(r"\d{20}\.(json|checkpoint.*)")),
     ),
     Foreign(
         "an Iceberg table", "it has rows and no streaming state; the checkpoint of the job that writes it is elsewhere",
-        "the checkpoint directory of that job", _in("metadata", r".*\.metadata\.json(\.gz)?|version-hint\.text"),
+        "the checkpoint directory of that job",
+        _in("metadata", re.compile(r".*\.metadata\.json(\.gz)?|version-hint\.text")),
     ),
     Foreign(
         "a Hudi table", "it has rows and no streaming state; the checkpoint of the job that writes it is elsewhere",
-        "the checkpoint directory of that job", _in(".hudi", r"hoodie\.properties"),
+        "the checkpoint directory of that job", _in(".hudi", re.compile(r"hoodie\.properties")),
     ),
     Foreign(
         "a Paimon table", "it has rows and no streaming state; the checkpoint of the job that writes it is elsewhere",
-        "the checkpoint directory of that job", _in("schema", r"schema-\d+"),
+        "the checkpoint directory of that job", _in("schema", re.compile(r"schema-\d+")),
     ),
 )  # fmt: skip
 """In the order in which they are tried."""

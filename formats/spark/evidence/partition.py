@@ -126,8 +126,8 @@ class _Probe:
     def _doubt_exchanged(self) -> None:
         """Doubt logs that write rows, of batches that read nothing, and logs that these may be exchanged with.
 
-        The others write no rows, though their batches read something. Without any, the log is a copy of one that has the
-        same changes, or else the log before may be the wrong one.
+        The others write no rows, though their batches read something. Without any, the log is a copy of one that has
+        the same changes, or else the log before may be the wrong one.
         """
         logs = {file.version: self.evidence[file.name] for file in self.all if file.name in self.puts}
         puts = {version: self.puts[one.file.name] for version, one in logs.items()}
