@@ -58,7 +58,9 @@ def ask(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
     return run
 
 
-SAME_ELSEWHERE = re.compile(r'"(timers|as_of|triggered|modified|written|created|age|elapsed|took|exists)": [^,}\]]*')
+SAME_ELSEWHERE = re.compile(
+    r'"(timers|as_of|triggered|modified|written|created|age|elapsed|took|exists)": [^,}\]]*|"undated": (null|"[^"]*")'
+)
 """What tells of the files' own times, of the asking, or of this machine."""
 
 
