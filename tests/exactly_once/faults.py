@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,12 +99,11 @@ def _shown_by_the_next_epoch() -> None:
 
     plain, waiting = Outputs.publish, list[Any]()
 
-    def reveal(outputs: Outputs, parts: Any) -> None:
+    def publish(outputs: Outputs, parts: Any) -> Mapping[str, float]:
         waiting.append(parts)
-        if len(waiting) > 1:
-            plain(outputs, waiting.pop(0))
+        return plain(outputs, waiting.pop(0)) if len(waiting) > 1 else {}
 
-    Outputs.publish = reveal  # type: ignore[method-assign]
+    Outputs.publish = publish  # type: ignore[method-assign]
 
 
 @_fault("back and forth", {"run", "run_from"}, "refused without a reason")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -136,17 +137,17 @@ def test_rows_that_a_store_prepared_after_it_was_copied_stay_prepared(
     """The copy does not know which later epochs of the original store are complete."""
     plain, reveals = Outputs.publish, list[Any]()
 
-    def reveal(outputs: Outputs, parts: Any) -> None:
+    def publish(outputs: Outputs, parts: Any) -> Mapping[str, float]:
         if any(part.sink for part in parts):
             reveals.append(parts)
         if len(reveals) == 2:
             copy_while_it_changes(lines.folder / "a", lines.folder / "b")
         if len(reveals) == 5:
             raise EngineStopped("the driver was killed")
-        plain(outputs, parts)
+        return plain(outputs, parts)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Outputs, "publish", reveal)
+        patch.setattr(Outputs, "publish", publish)
         with pytest.raises(EngineStopped, match="the driver was killed"):
             lines.run()
     pending = set(prepared_in(postgres_server.url))

@@ -7,7 +7,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 import pytest
@@ -204,10 +204,10 @@ def test_a_restore_goes_on_without_parts_that_a_reader_took_away_as_its_hint_say
 def test_a_sink_that_is_emptied_below_a_job_is_said_to_be(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = Outputs.publish
 
-    def empty(self: Outputs, parts: object) -> None:
+    def empty(self: Outputs, parts: object) -> Mapping[str, float]:
         if any(part.sink for part in parts):  # type: ignore[attr-defined]
             shutil.rmtree(lines.folder / "out" / CLAIMS)
-        plain(self, parts)  # type: ignore[arg-type]
+        return plain(self, parts)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
         patch.setattr(Outputs, "publish", empty)
