@@ -66,19 +66,23 @@ class Brokers:
     def __init__(self, brokers: str, config: Mapping[str, str]) -> None:
         try:
             from confluent_kafka import KafkaException
-            from confluent_kafka.admin import AdminClient
         except ImportError:
             raise missing_package("confluent_kafka") from None
         self._brokers = brokers
         self._refused: list[str] = []
         check_settings(config)
-        own: dict[str, Any] = {
+        self._settings: dict[str, Any] = {
             **config, "bootstrap.servers": brokers, "error_cb": _into(self._refused), "log_level": 0,
         }  # fmt: skip
         try:
-            self._admin = AdminClient(own)
+            self._admin = self._client()
         except KafkaException as error:
             raise BadSetting(error.args[0].str()) from None
+
+    def _client(self) -> Any:
+        from confluent_kafka.admin import AdminClient
+
+        return AdminClient(self._settings)
 
     def topics(self, names: Collection[str], *, committed: bool = False, seconds: float | None = None) -> Topics:
         """The oldest record and the end of every partition of these topics; a topic that is not there has none.
@@ -199,6 +203,8 @@ class Brokers:
 
     def _unreachable(self, error: Any) -> Unreachable:
         why = self._refused[-1] if self._refused else error.args[0].str()
+        # The client keeps the broker that it knows as the controller, and waits for it also after that broker was lost.
+        self._admin = self._client()
         hint = "is it HOST:PORT of a broker, and do the settings have its security settings?"
         return Unreachable(f"no answer from the broker: {why}", path=self._brokers, hint=hint)
 
