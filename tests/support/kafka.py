@@ -1,4 +1,4 @@
-"""A real broker of Kafka, of one node, on loopback; and what tests do to its topics."""
+"""Real Kafka brokers on loopback, one or a cluster of three, and operations of tests on their topics."""
 
 from __future__ import annotations
 
@@ -24,16 +24,20 @@ from tests.support.waiting import wait_for
 VERSION = "3.9.2"
 """Also the version of Kafka's client in Spark's connector."""
 PROPERTIES = """process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:{controller}
+node.id={node}
+controller.quorum.voters={voters}
 listeners=PLAINTEXT://127.0.0.1:{port},PROXIED://127.0.0.1:{behind},CONTROLLER://127.0.0.1:{controller}
 advertised.listeners=PLAINTEXT://127.0.0.1:{port},PROXIED://127.0.0.1:{proxy}
 controller.listener.names=CONTROLLER
 listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT
 log.dirs={folder}/logs
-offsets.topic.replication.factor=1
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
+default.replication.factor={copies}
+min.insync.replicas={in_sync}
+offsets.topic.replication.factor={copies}
+offsets.topic.num.partitions=1
+transaction.state.log.replication.factor={copies}
+transaction.state.log.min.isr={in_sync}
+transaction.state.log.num.partitions=1
 group.initial.rebalance.delay.ms=0
 auto.create.topics.enable=false
 log.retention.check.interval.ms=200
@@ -63,8 +67,17 @@ class Broker:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Until it answers."""
+        """Start it, and wait until it answers."""
+        self.launch()
+        self.wait()
+
+    def launch(self) -> None:
+        """Start it, and do not wait."""
         self._process = self._begin()
+
+    def wait(self) -> None:
+        """Wait until it answers."""
+        assert self._process is not None
         wait_for(self._answers, self._process, lambda: self._output.read_text()[-2000:], seconds=SECONDS)
 
     def _answers(self) -> bool:
@@ -73,9 +86,15 @@ class Broker:
             return True
         return False
 
+    @property
+    def is_running(self) -> bool:
+        """Tell whether its process runs."""
+        return self._process is not None and self._process.poll() is None
+
     def kill(self) -> None:
-        """By SIGKILL."""
-        assert self._process is not None
+        """By SIGKILL, if it was started."""
+        if self._process is None:
+            return
         self._process.kill()
         self._process.wait()
 
@@ -92,8 +111,13 @@ class Broker:
     def make(self, topic: str, partitions: int = 2) -> None:
         from confluent_kafka.admin import NewTopic
 
-        self._done(self.admin.create_topics([NewTopic(topic, partitions, 1)]))
+        self._done(self.admin.create_topics([NewTopic(topic, partitions)]))
         wait_for(lambda: topic in self.admin.list_topics(timeout=SECONDS).topics)
+
+    def leader(self, topic: str, partition: int) -> int:
+        """Return the node that leads a partition, as this one knows it."""
+        leader: int = self.admin.list_topics(topic, timeout=SECONDS).topics[topic].partitions[partition].leader
+        return leader
 
     def configure(self, topic: str, config: Mapping[str, str]) -> None:
         """Change settings of a topic."""
@@ -215,36 +239,96 @@ def consumed(address: str, topic: str) -> list[Consumed]:
     return sorted(records, key=lambda record: record[0])
 
 
+class Cluster:
+    """Three brokers; each of them is also a controller. Topics have a copy on each, and two copies must be in sync.
+
+    All transactional ids have one coordinator, the leader of the only partition of `__transaction_state`.
+    """
+
+    def __init__(self, nodes: Mapping[int, Broker]) -> None:
+        self.nodes = nodes
+        self.addresses = ",".join(node.address for node in nodes.values())
+
+    def start(self) -> None:
+        """Start all nodes that do not run, and wait until each answers."""
+        dead = [node for node in self.nodes.values() if not node.is_running]
+        for node in dead:
+            node.launch()
+        for node in dead:
+            node.wait()
+
+    def leader(self, topic: str, partition: int = 0) -> int:
+        """Return the node that leads a partition, as the first node that is running knows it."""
+        (node, *_) = (node for node in self.nodes.values() if node.is_running)
+        return node.leader(topic, partition)
+
+    @property
+    def coordinator(self) -> int:
+        """Return the node that coordinates transactions."""
+        return self.leader("__transaction_state")
+
+    def are_in_sync(self, topic: str) -> bool:
+        """Tell whether all copies of a topic are in sync."""
+        partitions = self.nodes[1].admin.list_topics(topic, timeout=SECONDS).topics[topic].partitions
+        return all(len(one.isrs) == len(self.nodes) for one in partitions.values())
+
+
 @contextlib.contextmanager
 def running(folder: Path) -> Iterator[Broker]:
-    """A broker whose files lie in a folder, until the block ends; skips the test where it cannot be had."""
+    """Run a broker with its files in a folder until the block ends; skip the test if it is not available."""
+    with _configured(folder, 1) as nodes:
+        broker = nodes[1]
+        broker.start()
+        yield broker
+
+
+@contextlib.contextmanager
+def running_cluster(folder: Path) -> Iterator[Cluster]:
+    """Run a cluster as `running` does a broker."""
+    with _configured(folder, 3) as nodes:
+        cluster = Cluster(nodes)
+        cluster.start()
+        nodes[1].make("first")
+        nodes[1].produce("first", [(0, None, "")], commit=True)  # now there is a coordinator
+        yield cluster
+
+
+@contextlib.contextmanager
+def _configured(folder: Path, number: int) -> Iterator[dict[int, Broker]]:
+    """Make the configuration of so many nodes, by number from 1; kill those that run when the block ends."""
     pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
     if shutil.which("java") is None:
         pytest.skip("Java is not there")
-    classpath = ":".join(map(str, jars(f"org.apache.kafka:kafka_2.13:{VERSION}")))
-    with faulty_proxy(("127.0.0.1", free_port())) as proxy:
-        yield from _running(folder, proxy, classpath)
-
-
-def _running(folder: Path, proxy: FaultyProxy, classpath: str) -> Iterator[Broker]:
-    port, controller = free_port(), free_port()
-    config = folder / "server.properties"
-    ports = {"port": port, "controller": controller, "proxy": proxy.port, "behind": proxy.server[1]}
-    config.write_text(PROPERTIES.format(folder=folder, **ports))
-    java = ["java", *QUICK, "-Xmx256m", "-cp", classpath]
+    java = ["java", *QUICK, "-Xmx256m", "-cp", ":".join(map(str, jars(f"org.apache.kafka:kafka_2.13:{VERSION}")))]
     cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    controllers = {node: free_port() for node in range(1, number + 1)}
+    voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in controllers.items())
+    values = {"voters": voters, "copies": number, "in_sync": min(number, 2)}
+    with contextlib.ExitStack() as stack:
+        nodes: dict[int, Broker] = {}
+        for node, controller in controllers.items():
+            own = folder / str(node) if number > 1 else folder
+            own.mkdir(exist_ok=True)
+            proxy = stack.enter_context(faulty_proxy(("127.0.0.1", free_port())))
+            broker = _formatted(own, java, cluster, proxy, {**values, "node": node, "controller": controller})
+            nodes[node] = broker
+            stack.callback(broker.kill)
+        yield nodes
+
+
+def _formatted(
+    folder: Path, java: list[str], cluster: str, proxy: FaultyProxy, values: Mapping[str, object]
+) -> Broker:
+    """Return a broker with a formatted folder that does not run yet. cluster: its id; values: of its PROPERTIES."""
+    port, config, output = free_port(), folder / "server.properties", folder / "out"
+    ports = {"port": port, "proxy": proxy.port, "behind": proxy.server[1]}
+    config.write_text(PROPERTIES.format(folder=folder, **ports, **values))
     storage = [*java, "kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", str(config)]
     done = subprocess.run(storage, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 0, done.stdout + done.stderr
-    output = folder / "out"
 
     def begin() -> subprocess.Popen[bytes]:
         with output.open("ab") as out:
             return subprocess.Popen([*java, "kafka.Kafka", str(config)], stdout=out, stderr=out, cwd=folder)
 
-    broker = Broker(f"127.0.0.1:{port}", proxy, begin, output)
-    try:
-        broker.start()
-        yield broker
-    finally:
-        broker.kill()
+    return Broker(f"127.0.0.1:{port}", proxy, begin, output)
