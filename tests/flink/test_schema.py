@@ -18,7 +18,7 @@ from formats.flink.types.logical_types import LogicalType
 from formats.flink.types.serializer_classes import BASE, FLINK, JAVA, TABLE
 from formats.flink.types.serializers import Snapshot
 from formats.user_file.mistakes import BadFile
-from tests.support.flink.cases import CANONICAL
+from tests.support.flink.cases import CANONICAL, OLD
 from tests.support.schemas import checked
 
 ORDER = {
@@ -94,7 +94,7 @@ USER = Snapshot("pojo", f"{JAVA}PojoSerializerSnapshot", 2, "shop.User", (LONG, 
 
 
 def rules(info: StateInfo, key: Snapshot | None, declared: str) -> list[tuple[str, str]]:
-    own = SchemaRules(parse_declared(declared.encode(), "f"))
+    own = SchemaRules(parse_declared(declared.encode(), "f"), (2, 3))
     return [(why.rule.name, why.path) for why in own.of_state(info, key)]
 
 
@@ -208,7 +208,7 @@ def test_types_are_read_as_java_writes_them() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[]", "neither classes nor rows nor a schema"),
+        ("[]", "neither classes, rows, ttl nor a schema"),
         ("classes: [a]", "classes must be a mapping"),
         ("classes: {a: b}", "class a must be a mapping"),
         ("classes: {a: {b: 3}}", "a.b must be a type"),
@@ -224,3 +224,55 @@ def test_a_file_that_does_not_hold_is_refused_with_the_place(text: str, message:
 def test_a_schema_that_is_none_is_refused() -> None:
     with pytest.raises(FormatError, match="no schema of Avro"):
         parse_declared(b'{"type": "record"}', "f")
+
+
+# -- TTL --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("release", "ttl", "rules"),
+    [
+        ("1.20", {"count": False, "note-ttl": True}, {}),
+        ("2.3", {"count": True}, {"count": ("ttl-migrated", "with TTL in the job")}),
+        ("2.3", {"note-ttl": False}, {"note-ttl": ("ttl-migrated", "without TTL in the job")}),
+        ("2.1", {"per-item": True}, {"per-item": ("ttl-changed", "with TTL in the job")}),
+        ("1.20", {"recent": True, "note-ttl": False},
+         {"recent": ("ttl-changed", "with TTL in the job"), "note-ttl": ("ttl-changed", "without TTL in the job")}),
+    ],
+)  # fmt: skip
+def test_a_ttl_may_be_switched_on_or_off_from_flink_2_2_on(
+    release: str, ttl: dict[str, bool], rules: dict[str, tuple[str, str]], tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    file = tmp_path / "classes.yaml"
+    file.write_text(json.dumps({"version": 1, "ttl": ttl}))
+    main(["validate", str(OLD), "--for", f"flink:{release}", "--schema", str(file), "-o", "json"])
+    states = checked(capsys.readouterr().out)["states"]
+    found = {
+        state["state"]: (why["rule"], why["path"].rpartition(": ")[2])
+        for state in states for why in state["reasons"] if why["rule"].startswith("ttl-")
+    }  # fmt: skip
+    assert found == rules
+    assert all(
+        (state["verdict"] == "does not") == (rules[state["state"]][0] == "ttl-changed")
+        for state in states if state["state"] in rules
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        ({"ttl": {"count": "1h"}}, "ttl of count must be true or false"),
+        ({"ttl": ["count"]}, "ttl must be a mapping of states to true or false"),
+    ],
+)
+def test_a_ttl_is_true_or_false(declared: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadFile, match=message):
+        parse_declared(json.dumps({"version": 1, **declared}).encode(), "f")
+
+
+def test_a_ttl_of_no_state_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "classes.yaml"
+    file.write_text(json.dumps({"version": 1, "ttl": {"nothing": True}}))
+    assert main(["validate", str(OLD), "--for", "flink:2.3", "--schema", str(file)]) == 2
+    assert "no state has a value of nothing" in capsys.readouterr().err

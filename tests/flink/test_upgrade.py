@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import re
 import shutil
 import subprocess
@@ -97,6 +98,30 @@ def test_records_in_flight_and_sql_are_not_known_to_go_to_what_may_be_another_mi
             rules = {why["rule"] for state in report["states"] for why in state["reasons"]}
             assert rule in rules, target
             assert (report["verdict"] == "does not") is (target == "flink:2.0")
+
+
+def test_sql_state_of_operators_with_the_same_id_in_the_plan_of_the_job_restores(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The plan says that the query has the same operators; `rows` of --schema checks the types of its columns."""
+    store = next((DATA / "sql").iterdir())
+    operators = FlinkStore(str(store)).metadata(FlinkStore(str(store)).resolve(None)).operators
+    nodes = [{"id": operator.id, "parallelism": 1, "description": "GroupAggregate"} for operator in operators]
+    plan, declared = tmp_path / "plan.json", tmp_path / "rows.yaml"
+
+    def verdicts(*nodes: dict[str, Any], code: int, options: tuple[str, ...] = ()) -> dict[str, str]:
+        plan.write_text(json.dumps({"plan": {"nodes": nodes}}))
+        words = ["validate", str(store), "--for", "flink:2.2", "--topology", str(plan), *options, "-o", "json"]
+        assert main(words) == code
+        return {state["state"]: state["verdict"] for state in checked(capsys.readouterr().out)["states"]}
+
+    assert set(verdicts(*nodes, code=0).values()) == {"restores"}
+    lost = next(operator.id for operator in operators if operator.id.startswith("45cf"))
+    found = verdicts(*(node for node in nodes if node["id"] != lost), code=3)
+    assert {state for state, verdict in found.items() if verdict == "unknown"} == {"left-records", "right-records"}
+    declared.write_text(json.dumps({"version": 1, "rows": {"deduplicate-state": ["BOOLEAN"]}}))
+    found = verdicts(*nodes, code=3, options=("--schema", str(declared)))
+    assert {state for state, verdict in found.items() if verdict == "does not"} == {"deduplicate-state"}
 
 
 def test_only_flink_2_0_writes_its_version_of_the_metadata() -> None:

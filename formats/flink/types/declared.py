@@ -5,6 +5,8 @@
       shop.Order: {id: long, user: string, items: "list<shop.Item>", tags: "map<string, long>"}
     rows:
       last-row: [long, string]                    # of the state of this name, a Row or a row of SQL, by position
+    ttl:
+      count: true                                 # the state of this name has a TTL; false: it has none
 
 or a schema of Avro (`.avsc`), or a list of them.
 """
@@ -53,12 +55,14 @@ class Declared(msgspec.Struct, frozen=True):
     classes: fields and their types, as this program calls them, by class.
     avro: schemas by the full name of what they describe.
     rows: types of fields, by the state whose rows have them.
+    ttl: whether the job declares a state with a TTL, by its name.
     """
 
     file: str
     classes: dict[str, dict[str, str]]
     avro: dict[str, AvroSchema]
     rows: dict[str, tuple[str, ...]] = {}
+    ttl: dict[str, bool] = {}
 
 
 def read_declared(path: str) -> Declared:
@@ -74,22 +78,22 @@ def parse_declared(data: bytes, name: str) -> Declared:
         return Declared(name, {}, avro)
     mistakes = Mistakes(name)
     root = read_nodes(data, mistakes)
-    if not isinstance(root, Mapping) or not {"classes", "rows"} & root.pairs.keys():
+    if not isinstance(root, Mapping) or not {"classes", "rows", "ttl"} & root.pairs.keys():
         spot = root or Spot(1, 1)
         mistakes.fatal(
-            spot, "it has neither classes nor rows nor a schema of Avro", "write classes: {CLASS: {FIELD: TYPE}}"
+            spot, "it has neither classes, rows, ttl nor a schema of Avro", "write classes: {CLASS: {FIELD: TYPE}}"
         )
     for key, (place, _) in root.pairs.items():
-        if key not in ("version", "classes", "rows"):
-            mistakes.add(place, f"unknown key {key!r}", "it has version, classes and rows")
+        if key not in ("version", "classes", "rows", "ttl"):
+            mistakes.add(place, f"unknown key {key!r}", "it has version, classes, rows and ttl")
     if "version" in root.pairs:
         version = root.pairs["version"][1]
         if not isinstance(version, Scalar) or version.value != VERSION:
             mistakes.add(version, f"version must be {VERSION}")
-    rows = _rows(root, mistakes)
+    rows, ttl = _rows(root, mistakes), _ttl(root, mistakes)
     if "classes" not in root.pairs:
         mistakes.raise_any()
-        return Declared(name, {}, {}, rows)
+        return Declared(name, {}, {}, rows, ttl)
     classes: dict[str, dict[str, str]] = {}
     node = root.pairs["classes"][1]
     for word, (place, fields) in node.pairs.items() if isinstance(node, Mapping) else ():
@@ -108,7 +112,7 @@ def parse_declared(data: bytes, name: str) -> Declared:
     if not isinstance(node, Mapping):
         mistakes.add(node, "classes must be a mapping of classes to their fields")
     mistakes.raise_any()
-    return Declared(name, classes, {}, rows)
+    return Declared(name, classes, {}, rows, ttl)
 
 
 def _rows(root: Mapping, mistakes: Mistakes) -> dict[str, tuple[str, ...]]:
@@ -126,6 +130,23 @@ def _rows(root: Mapping, mistakes: Mistakes) -> dict[str, tuple[str, ...]]:
             continue
         rows[state] = tuple(str(one.value) for one in fields.items if isinstance(one, Scalar))
     return rows
+
+
+def _ttl(root: Mapping, mistakes: Mistakes) -> dict[str, bool]:
+    """Whether states have a TTL."""
+    if "ttl" not in root.pairs:
+        return {}
+    node = root.pairs["ttl"][1]
+    ttl: dict[str, bool] = {}
+    if not isinstance(node, Mapping):
+        mistakes.add(node, "ttl must be a mapping of states to true or false")
+        return ttl
+    for state, (place, one) in node.pairs.items():
+        if not isinstance(one, Scalar) or not isinstance(one.value, bool):
+            mistakes.add(place, f"ttl of {state} must be true or false")
+            continue
+        ttl[state] = one.value
+    return ttl
 
 
 def _avro(data: bytes, name: str) -> dict[str, AvroSchema] | None:

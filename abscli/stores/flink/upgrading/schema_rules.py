@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from abscli.stores.flink.upgrading.text_upgrade import Why
-from abscli.stores.flink.upgrading.upgrade_rules import Rule, Verdict
+from abscli.stores.flink.upgrading.upgrade_rules import Release, Rule, Verdict
 from abscli.stores.recovery import BadOption
 from formats.flink.state.meta import StateInfo, StateKind
 from formats.flink.types.avro_schema import AvroSchema, differences
@@ -64,22 +64,43 @@ ROW: Final = Rule(
 )  # fmt: skip
 
 
+TTL_REFUSED: Final = Rule(
+    "ttl-changed", Verdict.DOES_NOT, "the state has a TTL in the snapshot or in the job, and not in both: Flink "
+    "refuses the serializer as incompatible", "StateMigrationException; tried with 1.20.5, 2.0.2 and 2.1.3: value, "
+    "list and map state",
+    "keep the TTL as it is, write to a new state, or upgrade first and change the TTL then",
+)  # fmt: skip
+TTL_MIGRATED: Final = Rule(
+    "ttl-migrated", Verdict.RESTORES, "the TTL of the state is switched on or off: Flink migrates its values",
+    "TtlAwareSerializerSnapshot; tried with 2.2.0 and 2.3.0: value, list and map state",
+    "see that the job can do with that",
+)  # fmt: skip
+TTL_AWARE: Final = (2, 2)
+"""The first release that migrates state when its TTL is switched on or off."""
+
+
 class SchemaRules:
     """Holds the serializers of a snapshot against the classes that a job declares.
 
+    target: the release that is to restore it.
     met: the declared classes that state has.
     there: all classes of Pojos and records that were looked at.
     """
 
-    def __init__(self, declared: Declared) -> None:
+    def __init__(self, declared: Declared, target: Release) -> None:
         self.met: set[str] = set()
         self.there: set[str] = set()
-        self._declared = declared
+        self._declared, self._target = declared, target
 
     def of_state(self, info: StateInfo, key: Snapshot | str | None) -> Iterator[Why]:
         """What the changed classes make of a state. key: the serializer of its keys."""
         if info.name in self._declared.rows and isinstance(info.value, Snapshot):
             yield from self._row(info.name, info.value, f"value: {info.value.short}")
+        if (ttl := self._declared.ttl.get(info.name)) is not None and isinstance(info.value, Snapshot):
+            self.met.add(info.name)
+            if _has_ttl(info.value) is not ttl:
+                rule = TTL_MIGRATED if self._target >= TTL_AWARE else TTL_REFUSED
+                yield Why(rule, f"value: {info.value.short}: {'with' if ttl else 'without'} TTL in the job")
         broadcast = info.kind is StateKind.BROADCAST
         timers = info.kind is StateKind.PRIORITY_QUEUE  # of a key and a namespace
         for role, snapshot in (("key", key), ("namespace", info.namespace), ("value", info.value)):
@@ -91,7 +112,9 @@ class SchemaRules:
         """BadOption if no state has any of the declared classes."""
         if not self.met:
             words = ", ".join(sorted(self.there)) or "none of a class with fields"
-            given = ", ".join([*self._declared.classes, *self._declared.avro, *self._declared.rows])
+            given = ", ".join(
+                [*self._declared.classes, *self._declared.avro, *self._declared.rows, *self._declared.ttl]
+            )
             raise BadOption("--schema", f"no state has a value of {given}; there are {words}")
 
     def _walk(self, snapshot: Snapshot, path: str, fixed: Rule | None) -> Iterator[Why]:
@@ -167,6 +190,13 @@ class SchemaRules:
         self.met.add(reader.name)
         for difference in differences(writer, reader):
             yield Why(read if difference.readable else AVRO_NOT, f"{path}{difference.path}: {difference.message}")
+
+
+def _has_ttl(value: Snapshot) -> bool:
+    """Tell whether values, or the elements of a list or map, have the time of their last access with them."""
+    if value.kind == "same":  # the wrapper of Flink 2, with and without a TTL
+        return _has_ttl(value.nested[0])
+    return value.kind == "ttl" or (value.kind in ("list", "map") and _has_ttl(value.nested[-1]))
 
 
 def _sql(text: str) -> str:

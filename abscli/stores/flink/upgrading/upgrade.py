@@ -12,6 +12,8 @@ from abscli.stores.flink.upgrading.upgrade_rules import (
     METADATA,
     RAW,
     SERIALIZERS,
+    SQL,
+    SQL_SAME_PLAN,
     STATES,
     TARGETS,
     UNREAD,
@@ -23,8 +25,9 @@ from abscli.stores.flink.upgrading.upgrade_rules import (
 from abscli.stores.recovery import BadOption
 from formats.errors import FormatError
 from formats.flink.files.streams import Streams
+from formats.flink.ids import OperatorHash
 from formats.flink.metadata.file import WRITTEN_BY
-from formats.flink.metadata.handles import OperatorState
+from formats.flink.metadata.handles import Metadata, OperatorState
 from formats.flink.state.keyed import keyed_meta
 from formats.flink.state.meta import StateInfo
 from formats.flink.state.operator import operator_meta
@@ -41,15 +44,17 @@ def upgrade(store: FlinkStore, epoch: int, version: str, schema: str | None = No
 
     version: of the Flink that is to restore it.
     schema: a file that declares classes as the job is to have them.
+    The plan of the store, if it was given, is that of the job that is to be started.
 
     Raises BadOption for a Flink that is not asked about and for classes that no state has, BadFile, FormatError.
     """
     target = _release(version)
-    declared = None if schema is None else SchemaRules(read_declared(schema))
+    declared = None if schema is None else SchemaRules(read_declared(schema), target)
     metadata = store.metadata(epoch)
     step = Step(metadata.version, target)
     facts = {(state.operator, state.name): state for state in store.counted_states(epoch)}
     names = store.names(metadata)
+    in_plan = _in_plan(store, metadata)
     whole = [Why(METADATA, "_metadata")] if metadata.version > TARGETS[target] else []
     states = []
     for operator in metadata.operators:
@@ -57,6 +62,8 @@ def upgrade(store: FlinkStore, epoch: int, version: str, schema: str | None = No
         in_flight = any(subtask.input_channels or subtask.output_channels for subtask in operator.subtasks)
         about = [*whole, *([Why(IN_FLIGHT, "records in flight")] if in_flight and step.may_be_other else [])]
         for state, own in _reasons(operator, store.streams(epoch), step, declared).items():
+            if operator.id in in_plan:
+                own = [Why(SQL_SAME_PLAN, why.path) if why.rule.name == SQL else why for why in own]
             fact = facts.get((name, state))
             reasons = (*about, *own)
             states.append(
@@ -76,6 +83,14 @@ def upgrade(store: FlinkStore, epoch: int, version: str, schema: str | None = No
         states=tuple(states),
         upgrade=step.other_minor,
     )
+
+
+def _in_plan(store: FlinkStore, metadata: Metadata) -> frozenset[OperatorHash]:
+    """Return the operators that have the same id in the plan of the job, if the user gave it."""
+    if store.plan is None:
+        return frozenset()
+    hashes = {node.hash for node in store.plan.nodes}
+    return frozenset(operator.id for operator in metadata.operators if operator.id in hashes)
 
 
 def _release(text: str) -> Release:

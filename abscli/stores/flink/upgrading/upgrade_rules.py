@@ -208,11 +208,20 @@ SERIALIZERS: Final = (
         "sql", Verdict.UNKNOWN,
         "it is of SQL, of which Flink guarantees for no other minor version that a query has the same operators",
         "documentation of Flink, Table API: stateful upgrades and evolution",
-        "keep a compiled plan, or try it; abs diff --uids names state without an owner",
+        "keep a compiled plan, or give the plan of the job in that Flink: --topology PLAN (REST: /jobs/ID/plan)",
         lambda step, written: step.may_be_other and written.kind in {"rowdata", "arraydata", "mapdata", "binaryrow"},
     ),
 )  # fmt: skip
 """Of single serializers, wherever they stand in one another; of each the first rule that hits counts."""
+
+SQL: Final = "sql"
+SQL_SAME_PLAN: Final = Rule(
+    "sql-same-plan", Verdict.RESTORES,
+    "it is of SQL, and the plan of the job has the operator with the same id: the query has the same operators",
+    "documentation of Flink, Table API: stateful upgrades and evolution; abs diff --uids",
+    "see that the columns have the same types: the plan does not contain them, --schema checks them (rows)",
+)
+"""In the place of the rule SQL, if the user gave the plan of the job that is to be started."""
 
 _CONNECTOR_1: Final = f"{FLINK}streaming.connectors.kafka.FlinkKafkaProducer$"
 
