@@ -129,6 +129,24 @@ def test_a_sink_that_is_always_slow_is_reported_once() -> None:
     assert again.is_told
 
 
+def test_an_outage_after_a_long_wait_is_reported() -> None:
+    """Neither a wait of another kind nor a slow step makes a failing server silent."""
+    clock = Clock()
+    reports = WaitReports(clock)
+
+    def told(*waits: Wait) -> list[bool]:
+        clock.now += 10.0
+        return [news.is_told for news in reports.note(DRIVER, waits) if isinstance(news, OperatorWaits)]
+
+    assert told(Wait("out", Doing.ASK, "kafka:orders", seconds=90.0)) == [True]
+    assert told() == []
+    assert told(publishing(6.0)) == [True]
+    assert told() == []
+    assert told(publishing(6.0)) == [False], "it is as slow as before"
+    assert told() == []
+    assert told(publishing(6.0, reason="no answer from the broker")) == [True]
+
+
 def test_an_operator_whose_step_failed_does_not_continue() -> None:
     clock = Clock()
     timer, reports = StepTimer(clock), WaitReports(clock)

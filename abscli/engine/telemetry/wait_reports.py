@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Self
 
 import msgspec
 
 from abscli.engine.telemetry.news import OperatorContinues, OperatorWaits
-from abscli.engine.waits import StepTimer, Wait
+from abscli.engine.waits import Doing, StepTimer, Wait
 
 FIRST_SECONDS: Final = 5.0
 """After which a wait is reported."""
@@ -40,14 +40,14 @@ def next_report(seconds: float) -> float:
 class _Reported:
     """What was reported of one operator.
 
-    next: seconds of waiting at which it is reported again.
+    next: by what it does, the seconds of waiting at which it is reported again.
     wait: that is running, as it was last; None if there is none.
     since: its begin, by the clock.
     is_told: whether it was told.
     ended: the end of the last wait.
     """
 
-    next: float = FIRST_SECONDS
+    next: dict[Doing, float] = field(default_factory=dict)
     wait: Wait | None = None
     since: float = 0.0
     is_told: bool = False
@@ -91,10 +91,11 @@ class WaitReports:
         if begins:
             one.since, one.is_told = now - wait.seconds, False
             if now - one.ended > FORGET_SECONDS:
-                one.next = FIRST_SECONDS
-        is_due = wait.seconds >= one.next
+                one.next.clear()
+        # A step without a reason may just be slow, as it was before. A server that fails has a reason.
+        is_due = wait.seconds >= one.next.get(wait.doing, FIRST_SECONDS) or (wait.reason != "" and not one.is_told)
         if is_due:
-            one.is_told, one.next = True, next_report(wait.seconds)
+            one.is_told, one.next[wait.doing] = True, next_report(wait.seconds)
         if begins or is_due:
             yield OperatorWaits(wait, is_told=is_due)
 
