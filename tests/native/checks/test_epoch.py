@@ -191,5 +191,5 @@ def test_an_unknown_policy_leaves_conservation_unchecked(whole: EpochEvidence) -
 
 
 def test_codes_are_unique_and_in_the_order_of_the_interface() -> None:
-    assert len(set(Code)) == 24
+    assert len(set(Code)) == 25
     assert all(a != b for a, b in pairwise(Code))
