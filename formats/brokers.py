@@ -103,7 +103,7 @@ class Brokers:
                 TopicPartition(name, number) for name in names if name in there for number in there[name].partitions
             ]
             ends = [
-                {split: future.result().offset for split, future in asked.items()}
+                {split: self._offset(split, future.result()) for split, future in asked.items()}
                 for asked in (
                     self._admin.list_offsets(
                         dict.fromkeys(splits, spec), isolation_level=level, request_timeout=seconds
@@ -152,7 +152,7 @@ class Brokers:
             request_timeout=SECONDS if seconds is None else seconds,
         )
         try:
-            ends = {split.partition: future.result().offset for split, future in asked.items()}
+            ends = {split.partition: self._offset(split, future.result()) for split, future in asked.items()}
         except KafkaException as error:
             raise self._unreachable(error) from None
         return Seen(described.id, ends)
@@ -200,6 +200,18 @@ class Brokers:
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise self._unreachable(error) from None
+
+    def _offset(self, split: Any, found: Any) -> int:
+        """Return an offset that was asked for. Raises Unreachable if the partition has no leader.
+
+        While a new leader is elected, the client returns a negative offset and no error (librdkafka: OFFSET_INVALID).
+        """
+        if found.offset < 0:
+            raise Unreachable(
+                f"partition {split.partition} of topic {split.topic} has no leader", path=self._brokers,
+                hint="start the brokers that have its replicas",
+            )  # fmt: skip
+        return int(found.offset)
 
     def _unreachable(self, error: Any) -> Unreachable:
         why = self._refused[-1] if self._refused else error.args[0].str()
