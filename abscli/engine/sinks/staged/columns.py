@@ -140,6 +140,8 @@ def written_as(rows: Sequence[pa.Schema], table: pa.Schema) -> pa.Schema:
 
 def in_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Convert rows to these columns. Raises ValueError, naming the column, if a value does not fit."""
+    if batch.schema.equals(schema):
+        return batch
     arrays = []
     for field in schema:
         if field.name in batch.schema.names:

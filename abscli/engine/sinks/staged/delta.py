@@ -235,11 +235,12 @@ class DeltaSink(StagedInStore):
         if wrong := _misfits(part.schema_arrow, columns):
             return "; ".join(wrong)
         written = DELTA.columns_for(part.schema_arrow) if columns is None else written_as([part.schema_arrow], columns)
-        try:
-            for batch in part.iter_batches():
-                in_columns(batch, written)
-        except ValueError as error:
-            return str(error)
+        if not written.equals(part.schema_arrow):
+            try:
+                for batch in part.iter_batches():
+                    in_columns(batch, written)
+            except ValueError as error:
+                return str(error)
         if self._like is None or self._like == Like(Schema.from_arrow(written), {}):
             return None  # the table is as it would be created for these rows
         with tempfile.TemporaryDirectory(dir=scratch()) as folder:
