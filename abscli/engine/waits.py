@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Doing(StrEnum):
-    """What is done in a step.
+    """The kinds of steps.
 
     FIND: the driver asks a source's server where to begin. READ: a task waits for the input of a source.
     ASK: the driver asks or takes the target of a sink. STAGE: a task stages rows. PUBLISH: the driver publishes rows.

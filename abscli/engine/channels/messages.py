@@ -28,7 +28,7 @@ ExitCode = Annotated[int, msgspec.Meta(ge=1, le=255)]
 
 
 class Patience(msgspec.Struct, frozen=True):
-    """How long heartbeats may be missing, in seconds.
+    """Timeouts of heartbeats, in seconds.
 
     beat: interval between two heartbeats.
     pause: until sources stop reading records that a recovery would make them read again.

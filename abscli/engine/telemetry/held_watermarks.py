@@ -38,7 +38,7 @@ class Split(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """How far a split was read, as of `Position`."""
+    """The position of a split; see `Position`."""
 
     records: int
     event_time: int | None
@@ -53,7 +53,7 @@ class Changed:
 
 
 class HeldWatermarks:
-    """Of one attempt. clock: seconds, monotonic."""
+    """Find held watermarks of one attempt. clock: seconds, monotonic."""
 
     def __init__(self, topology: Topology, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

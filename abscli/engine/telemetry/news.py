@@ -148,7 +148,7 @@ class OperatorWaits:
 
 @dataclass(frozen=True, slots=True)
 class OperatorContinues:
-    """That wait is over.
+    """A source or sink has stopped waiting.
 
     wait: as it was last, with all of its seconds.
     is_told: whether people were told of the wait.
@@ -195,7 +195,7 @@ class WatermarkHeld:
 
 @dataclass(frozen=True, slots=True)
 class WatermarkReleased:
-    """The input does not hold the watermark back any more.
+    """The input no longer holds the watermark back.
 
     seconds: how long it did.
     is_told: whether people were told that it did.

@@ -16,7 +16,7 @@ QUICK_IN_A_ROW: Final = 10
 
 
 class SlowSinks:
-    """Of one attempt. interval: seconds from one epoch to the next; None: no periodic epochs."""
+    """Find slow sinks of one attempt. interval: seconds from one epoch to the next; None: no periodic epochs."""
 
     def __init__(self, interval: float | None) -> None:
         self._interval = interval

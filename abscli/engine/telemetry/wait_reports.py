@@ -38,7 +38,7 @@ def next_report(seconds: float) -> float:
 
 @dataclass(slots=True)
 class _Reported:
-    """What was reported of one operator.
+    """The reports about one operator.
 
     next: by what it does, the seconds of waiting at which it is reported again.
     wait: that is running, as it was last; None if there is none.
