@@ -12,8 +12,8 @@ from formats.user_file.mistakes import Mistakes
 from formats.user_file.nodes import Mapping, Node
 from formats.user_file.values import Record, one_of, shape
 
-FAILING_SOURCES = ("csv", "jsonl", "kafka")
-"""Whose records may not fit their columns."""
+FAILING_SOURCES = ("csv", "jsonl", "kafka", "text")
+"""Types of sources whose records may not be readable."""
 
 _FAILING = frozenset({Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.REDUCE, Kind.JOIN, Kind.DISTINCT, Kind.PROCESS})
 """Kinds of which a record that fails can be left out."""

@@ -296,7 +296,7 @@ def test_a_sum_that_overflows_in_a_job(tmp_path: Path) -> None:
         ("{from: s, distinct: [line], on_error: skip}", "not for a distinct"),
         ("{from: s, union: {}, on_error: skip}", "not for a union"),
         ("{from: s, sink: {type: jsonl, path: o}, on_error: skip}", "not for a sink"),
-        ("{source: {type: text, path: x}, on_error: skip}", "not for a source of type text"),
+        ("{source: {type: parquet, path: x}, on_error: skip}", "not for a source of type parquet"),
     ],
 )
 def test_entries_that_do_not_hold(entry: str, message: str) -> None:

@@ -85,14 +85,14 @@ def _check(op: Operator, position: Position, path: str, status: Status | None) -
     if not offset or status is None:
         return
     in_bytes = op.connector is not None and op.connector["type"] not in ROW_FILES
-    if in_bytes and status.size < offset:
+    fingerprint = Fingerprint.parse(position.fingerprint or "")
+    if in_bytes and status.size < offset and not (fingerprint is not None and fingerprint.is_unpacked):
         message = f"source {op.id}: {path} has {status.size:,} bytes, and {offset:,} were read of it: it has shrunk"
         raise JobFailed(message, hint=_PUT_BACK)
-    fingerprint = Fingerprint.parse(position.fingerprint or "")
     try:
         same = fingerprint is None or fingerprint.stands(status) or is_same(path, fingerprint, offset)
     except OSError as error:
-        raise JobFailed(f"source {op.id}: cannot read {path}: {error.strerror}") from error
+        raise JobFailed(f"source {op.id}: cannot read {path}: {error.strerror or error}") from error
     if not same:
         extent = f"the first {offset:,} bytes" if in_bytes else f"the file of which {offset:,} rows were read"
         raise JobFailed(
@@ -105,4 +105,7 @@ def _check(op: Operator, position: Position, path: str, status: Status | None) -
 
 def _has_more(op: Operator, position: Position, status: Status | None) -> bool:
     in_bytes = op.connector is not None and op.connector["type"] not in ROW_FILES
+    fingerprint = Fingerprint.parse(position.fingerprint or "")
+    if fingerprint is not None and fingerprint.is_unpacked:
+        return status is not None and fingerprint.size is not None and status.size > fingerprint.size
     return in_bytes and status is not None and status.size > (position.offset or 0)

@@ -13,15 +13,17 @@ from abscli.engine.failures import Failures
 from abscli.engine.sources.columns import chosen, schema_of
 from abscli.engine.sources.contract import Source
 from abscli.engine.sources.event_times import EventTimes
+from abscli.engine.sources.files import csv, jsonl, text
 from abscli.engine.sources.files.arrow import open_arrow
 from abscli.engine.sources.files.csv import CsvForm, CsvSource, infer_csv
 from abscli.engine.sources.files.csv_records import CsvRecords
 from abscli.engine.sources.files.finding import find_splits, refuse_strangers
 from abscli.engine.sources.files.following import Followed, FollowedSplits, FollowingSource
-from abscli.engine.sources.files.input_files import matching_files, path_of, status_of
+from abscli.engine.sources.files.input_files import UnpackedFile, matching_files, open_text, path_of, status_of
 from abscli.engine.sources.files.jsonl import JsonLinesSource, infer_schema
 from abscli.engine.sources.files.line_files import LineFiles
 from abscli.engine.sources.files.parquet import ParquetRows
+from abscli.engine.sources.files.readable import Parsing
 from abscli.engine.sources.files.row_files import OpenRowFile, RowFilesSource, kept_schema
 from abscli.engine.sources.files.text import LINES, TextSource
 from abscli.engine.sources.kafka.records import Rows, schema_of_records
@@ -94,7 +96,8 @@ def extent(operator: Operator, path: str) -> int | None:
     if status is None:
         return None
     if operator.connector["type"] not in ROW_FILES:
-        return status.size
+        with open_text(path) as text:  # of a compressed file the end of the text is not known
+            return sys.maxsize if isinstance(text, UnpackedFile) else status.size
     try:
         file = ROW_FILES[operator.connector["type"]](path, None)
         rows = file.rows
@@ -173,9 +176,12 @@ def _of_files(
     if kind == "csv":
         form = CsvForm.of(operator.connector)
         records = CsvRecords(form.delimiter)
-        return CsvSource(LineFiles(splits, directory, task, records, heading=form.header), form, schema, failures)
+        files = LineFiles(splits, directory, task, records, heading=form.header)
+        return CsvSource(files, form, schema, Parsing(task, failures, csv.HINT))
     files = LineFiles(splits, directory, task)
-    return TextSource(files) if kind == "text" else JsonLinesSource(files, schema, task, failures)
+    if kind == "text":
+        return TextSource(files, Parsing(task, failures, text.HINT))
+    return JsonLinesSource(files, schema, Parsing(task, failures, jsonl.HINT))
 
 
 def _nexmark(operator: Operator, task: TaskId, positions: Iterable[Position] | None) -> Source:

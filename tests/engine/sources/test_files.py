@@ -201,9 +201,9 @@ def test_what_cannot_be_read_is_told_with_file_record_and_what_to_do(tmp_path: P
     assert "fix that record, or skip such records with on_error: skip" in (failed.value.hint or "")
     (tmp_path / "a.jsonl").write_text('{"n": 1}\n{"n": 2\n')
     op = operator("rows", Kind.SOURCE, 1, connector={"type": "jsonl", "path": "a.jsonl", "schema": {"n": "int64"}})
-    with pytest.raises(JobFailed, match=r"rows/0: a\.jsonl, record 2: '\{\"n\": 2' .*JSON parse error") as failed:
+    with pytest.raises(JobFailed, match=r"rows/0: a\.jsonl, record 2: '\{\"n\": 2': it is not one JSON") as failed:
         make_source(op, 0, str(tmp_path), None, None).read()
-    assert "fix that line; or skip such lines with `on_error: skip`" in (failed.value.hint or "")
+    assert "or skip such lines with `on_error: skip`" in (failed.value.hint or "")
     for kind in ("parquet", "arrow"):
         (tmp_path / f"b.{kind}").write_bytes(b"half")
         with pytest.raises(UsageError, match=rf"b\.{kind} cannot be read as {kind}"):

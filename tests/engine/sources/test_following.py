@@ -139,6 +139,35 @@ def test_a_file_that_is_not_only_appended_to_is_refused(folder: Path, change: An
         lines(source)
 
 
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+@pytest.mark.parametrize("again", [False, True], ids=["the same reader", "another reader"])
+def test_a_file_that_was_truncated_and_has_grown_again_is_refused_before_a_row(
+    folder: Path, kind: str, again: bool
+) -> None:
+    """As with copytruncate of logrotate, whose file is longer again before anybody looks."""
+    path = folder / "in" / f"0.{kind}"
+    WRITE[kind](path, rows_of(0, 3))
+    inode = path.stat().st_ino
+    source = follow(folder, kind)
+    assert drain(source) == rows_of(0, 3)
+    if again:
+        source = follow(folder, kind, positions=source.positions)
+        assert drain(source) == []
+    WRITE[kind](path, rows_of(7, 9))
+    assert path.stat().st_ino == inode
+    with pytest.raises(JobFailed, match=r"0\.\w+ was truncated or rewritten in place since it was read: the \d+ bytes"):
+        drain(source)
+
+
+def test_a_file_that_is_rewritten_with_its_own_beginning_is_read_on(folder: Path) -> None:
+    path = folder / "in" / "a.text"
+    append(path, "one\n" * 3000)
+    source = follow(folder)
+    assert len(lines(source)) == 3000
+    path.write_text("one\n" * 3000 + "two\n")
+    assert lines(source) == ["two"]
+
+
 def test_a_copy_that_is_longer_takes_the_place_of_a_file(folder: Path) -> None:
     path = folder / "in" / "a.text"
     append(path, "one\n")
@@ -327,7 +356,8 @@ def test_a_bucket_is_followed(s3: ObjectServer, tmp_path: Path) -> None:
 def test_an_object_that_grows_while_it_is_read_is_read_on(
     s3: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(input_files.ServedFile.__init__, "__defaults__", (8,))
+    for opened in (input_files.open_file, input_files.open_text):
+        monkeypatch.setattr(opened, "__defaults__", (8,))
     monkeypatch.setattr(line_files, "CHUNK", 8)
     place = str(bucket_place(s3).root)
     storage = open_writable(place)

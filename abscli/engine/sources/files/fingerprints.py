@@ -15,7 +15,7 @@ import time
 import zlib
 from typing import NamedTuple
 
-from abscli.engine.sources.files.input_files import AHEAD, InputFile, Status, open_file, status_of_open
+from abscli.engine.sources.files.input_files import InputFile, Status, open_file, open_text, status_of_open
 
 SETTLED_NS = 2_000_000_000
 """A file that was changed less than this before it was read may change again within one tick of its clock."""
@@ -27,15 +27,16 @@ PIECES = 64
 SMALL_PIECE = 4 << 10
 
 _BLOCK = 1 << 20
-_TEXT = re.compile(r"(prefix|pieces) ([0-9a-f]{8})(?: ([0-9]{1,19}) (?:at ([0-9]{1,19})|tag (\S{1,1024})))?")
+_TEXT = re.compile(r"(prefix|pieces|unpacked) ([0-9a-f]{8})(?: ([0-9]{1,19}) (?:at ([0-9]{1,19})|tag (\S{1,1024})))?")
 
 
 class Fingerprint(NamedTuple):
     """Of what was read of a file.
 
-    whole: whether it is of pieces of the whole file, not of what lies before a position.
+    whole: whether it is of pieces of the whole file, not of the bytes before a position.
     size, modified, tag: of the file, in bytes and nanoseconds, or its version, when it was read last; None where that
     proves nothing.
+    is_unpacked: whether the file is compressed; the position is one of its text then, and `size` that of the file.
     """
 
     whole: bool
@@ -43,12 +44,14 @@ class Fingerprint(NamedTuple):
     size: int | None = None
     modified: int | None = None
     tag: str | None = None
+    is_unpacked: bool = False
 
     def __str__(self) -> str:
         stood = "" if self.size is None else f" {self.size} "
         if stood:
             stood += f"at {self.modified}" if self.tag is None else f"tag {self.tag}"
-        return f"{'pieces' if self.whole else 'prefix'} {self.crc:08x}{stood}"
+        form = "pieces" if self.whole else "unpacked" if self.is_unpacked else "prefix"
+        return f"{form} {self.crc:08x}{stood}"
 
     @classmethod
     def parse(cls, text: str) -> Fingerprint | None:
@@ -58,19 +61,22 @@ class Fingerprint(NamedTuple):
             return None
         form, crc, size, modified, tag = match.groups()
         at = int(modified) if modified else None
-        return cls(form == "pieces", int(crc, 16), *((int(size), at, tag) if size else ()))
+        return cls(form == "pieces", int(crc, 16), int(size) if size else None, at, tag, form == "unpacked")
 
     def stands(self, status: Status) -> bool:
         """Whether nobody has written the file since."""
         return (self.size, self.modified, self.tag) == (status.size, status.modified, status.tag)
 
 
-def beginning(data: bytes, before: Fingerprint | None, status: Status) -> Fingerprint:
+def beginning(
+    data: bytes, before: Fingerprint | None, status: Status, *, is_unpacked: bool = False
+) -> Fingerprint:
     """Of a file that is read on. before: of what was read of it until then; status: of the file now."""
     crc = zlib.crc32(data, before.crc if before is not None else 0)
     if before is not None and not before.stands(status):
-        return Fingerprint(False, crc)  # it was written meanwhile: its time says nothing of what came before
-    return Fingerprint(False, crc, *_stood(status))
+        # It was written meanwhile: its time says nothing of what came before.
+        return Fingerprint(False, crc, is_unpacked=is_unpacked)
+    return Fingerprint(False, crc, *_stood(status), is_unpacked=is_unpacked)
 
 
 def settled(status: Status) -> bool:
@@ -98,7 +104,8 @@ def of_pieces(file: InputFile) -> Fingerprint:
 
 def is_same(path: str, fingerprint: Fingerprint, offset: int) -> bool:
     """Whether a file is what was read; OSError. offset: bytes read of it, where it is read from the beginning on."""
-    with open_file(path, PIECE if fingerprint.whole else AHEAD) as file:
+    opened = open_file(path, PIECE) if fingerprint.whole else open_text(path)
+    with opened as file:
         return is_what_was_read(file, fingerprint, offset)
 
 

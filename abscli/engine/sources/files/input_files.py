@@ -11,7 +11,7 @@ import errno
 import functools
 import glob
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
 from types import TracebackType
@@ -142,7 +142,9 @@ def of_stat(status: os.stat_result) -> Status:
 
 def status_of_open(file: InputFile) -> Status:
     """Of a file that is open."""
-    return file.status if isinstance(file, ServedFile) else of_stat(os.fstat(file.fileno()))
+    if isinstance(file, ServedFile | UnpackedFile):
+        return file.status
+    return of_stat(os.fstat(file.fileno()))
 
 
 def open_file(path: str, ahead: int = AHEAD) -> InputFile:
@@ -150,11 +152,105 @@ def open_file(path: str, ahead: int = AHEAD) -> InputFile:
     return ServedFile(path, ahead) if is_uri(path) else open(path, "rb")
 
 
+def open_text(path: str, ahead: int = AHEAD) -> InputFile:
+    """Open a file of text, unpacked if it begins as gzip or Zstandard does. Raises OSError, Unreachable."""
+    file = open_file(path, ahead)
+    with contextlib.ExitStack() as opened:
+        opened.enter_context(file)
+        begin = file.read(_MAGIC_BYTES)
+        codec = next((codec for magic, codec in _MAGIC.items() if begin.startswith(magic)), None)
+        if codec is not None:
+            return UnpackedFile(functools.partial(open_file, path, ahead), codec)
+        file.seek(0)
+        opened.pop_all()
+    return file
+
+
 def arrow_file(path: str) -> pa.NativeFile | str:
     """What Arrow's readers take; OSError, Unreachable."""
     import pyarrow as pa
 
     return pa.PythonFile(ServedFile(path, AHEAD_OF_ROWS), mode="r") if is_uri(path) else path
+
+
+_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+_MAGIC_BYTES = max(map(len, _MAGIC))
+_STEP = 1 << 20
+"""Bytes that are unpacked at a time."""
+_WINDOW = 4 << 20
+"""Bytes before the position that are kept: a reader goes back to the beginning of a record that was not complete."""
+
+
+class UnpackedFile:
+    """The text of a compressed file; positions are bytes of the text. Several streams may follow each other in a file.
+
+    To go back further than the window, the file is opened and unpacked from its beginning again. What is wrong with it
+    is an OSError, also a file that ends within a stream.
+    """
+
+    def __init__(self, open_packed: Callable[[], InputFile], codec: str) -> None:
+        self._open = open_packed
+        self._codec = codec
+        self._begin()
+
+    def _begin(self) -> None:
+        import pyarrow as pa
+
+        self._packed = self._open()
+        self._text = pa.CompressedInputStream(pa.PythonFile(self._packed, mode="r"), self._codec)
+        self._at, self._first, self._window = 0, 0, bytearray()
+
+    @property
+    def status(self) -> Status:
+        """How the compressed file stands."""
+        return status_of_open(self._packed)
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Return the next bytes of the text; fewer only at its end."""
+        while size < 0 or self._first + len(self._window) < self._at + size:
+            piece = self._text.read(_STEP)
+            if not piece:
+                break
+            self._window += piece
+        begin = self._at - self._first
+        data = bytes(self._window[begin : begin + size if size >= 0 else None])
+        self._at += len(data)
+        old = max(0, begin + len(data) - max(_WINDOW, len(data)))
+        del self._window[:old]
+        self._first += old
+        return data
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        """Go to a position of the text, or to its end if it is shorter."""
+        if whence:
+            raise OSError(errno.EINVAL, "positions of a compressed file count from its beginning")
+        if offset < self._first:
+            self.close()
+            self._begin()
+        self._at = min(offset, self._first + len(self._window))
+        while self._at < offset and self.read(min(_STEP, offset - self._at)):
+            pass
+        return self._at
+
+    def tell(self) -> int:
+        """Return the position in the text."""
+        return self._at
+
+    def fileno(self) -> int:
+        """Return the descriptor of the compressed file."""
+        return self._packed.fileno()
+
+    def close(self) -> None:
+        """Close the compressed file."""
+        self._text.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        self.close()
 
 
 class ServedFile(Slices):

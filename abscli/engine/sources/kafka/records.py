@@ -10,15 +10,13 @@ import pyarrow as pa
 from abscli.engine.errors import JobFailed
 from abscli.engine.failures import Failures
 from abscli.engine.sources.columns import schema_of
-from abscli.engine.sources.files.jsonl import parse_rows
+from abscli.engine.sources.json_rows import parse_objects
+from abscli.engine.sources.text_records import Spans
 from formats.ids import TaskId
 from formats.job.model import Operator
 
 VALUE = "value"
 """The column of the text of values, where no schema says what they are."""
-
-_NEWLINES = bytes.maketrans(b"\r\n", b"  ")
-"""In JSON they stand between values only."""
 
 
 class Record(NamedTuple):
@@ -106,13 +104,8 @@ class Rows:
 
     def _columns(self, values: Sequence[bytes | None]) -> list[pa.Array]:
         """Of JSON; a value that is not there, as where a key was removed, has nulls alone."""
-        there = [value.translate(_NEWLINES).strip() for value in values if value is not None]
-        # One that is cut off could be made whole by the next.
-        if any(value[:1] != b"{" or value[-1:] != b"}" for value in there):
-            raise pa.ArrowInvalid("it is not a JSON object")
-        table = parse_rows(b"\n".join(there), self._values) if there else self._values.empty_table()
-        if table.num_rows != len(there):
-            raise pa.ArrowInvalid(f"{table.num_rows} JSON objects in one value")
+        there = [value.strip() for value in values if value is not None]
+        table = parse_objects(Spans.of_values(there), self._values)
         columns = [table.column(f.name).cast(f.type).combine_chunks() for f in self._values]
         columns = [c.chunk(0) if isinstance(c, pa.ChunkedArray) else c for c in columns]
         if len(there) == len(values):
