@@ -14,6 +14,7 @@ from abscli.engine.operators.join_columns import JoinColumns
 from abscli.engine.sources.columns import schema_of
 from abscli.engine.sources.event_times import as_event_times
 from abscli.engine.sources.making import SOURCE_TYPES, declared_schema
+from abscli.engine.sources.numeric_times import emitted
 from abscli.engine.state.aggregates import result_type
 from abscli.graph.job_graph import JobGraph
 from formats.job.model import (
@@ -109,9 +110,10 @@ def _declared(op: Operator) -> pa.Schema | None:
     if op.kind is not Kind.SOURCE or (op.connector or {}).get("type") not in SOURCE_TYPES:
         return None
     try:
-        return declared_schema(op)
-    except UsageError:  # told with its source
+        declared = declared_schema(op)
+    except UsageError:  # reported with its source
         return None
+    return None if declared is None else emitted(op, declared)
 
 
 def _by_side(join: Join, inputs: Mapping[str, pa.Schema | None]) -> dict[Side, pa.Schema | None]:

@@ -19,6 +19,7 @@ from abscli.engine.sources.files.finding import find_splits
 from abscli.engine.sources.files.input_files import is_uri, path_of
 from abscli.engine.sources.kafka.records import VALUE
 from abscli.engine.sources.making import FILE_TYPES, SOURCE_TYPES, columns_of, declared_schema
+from abscli.engine.sources.numeric_times import emitted, is_number
 from abscli.engine.sources.postgres.table import KeyedTable, look_at, schema_in
 from abscli.graph.backedges import back_edges
 from abscli.graph.restless import restless_loops
@@ -225,7 +226,7 @@ def all_faults(topology: Topology, directory: str, *, from_start: bool) -> Itera
                 where = "table" if (op.connector or {}).get("type") == "postgres" else "path"
                 yield OperatorFault(op.id, ("source", where), error.message, error.hint)
             else:
-                columns |= {op.id: schema} if schema is not None else {}
+                columns |= {op.id: emitted(op, schema)} if schema is not None else {}
                 yield from _event_time_faults(op, schema)
         elif op.kind in RUNNABLE and op.function is not None:
             try:
@@ -280,10 +281,18 @@ def _event_time_faults(op: Operator, schema: pa.Schema | None) -> Iterator[Opera
         message = f"operator {op.id}: no column {name!r} for event time in what it reads"
         yield OperatorFault(op.id, keys, message, f"it has {', '.join(schema.names)}")
         return
+    kind = schema.field(name).type
+    if event_time.unit is not None:
+        if not is_number(kind):
+            message = f"operator {op.id}: column {name!r} is of type {kind}, but event_time has unit: {event_time.unit}"
+            yield OperatorFault(op.id, keys, message, "remove `unit`, which is for columns of numbers")
+        return
     try:
-        as_event_times(pa.array([], schema.field(name).type))
+        as_event_times(pa.array([], kind))
     except TypeError as error:
         hint = f"declare its type in the source's schema, such as {{{name}: timestamp}}"
+        if is_number(kind):
+            hint = f"give the unit of its numbers, such as event_time: {{column: {name}, unit: ms}} (s, ms, us, ns)"
         yield OperatorFault(op.id, keys, f"operator {op.id}: column {name!r} cannot be event time: {error}", hint)
 
 

@@ -61,7 +61,7 @@ class Job:
         path: str,
         *,
         schema: Mapping[str, str] | None = None,
-        event_time: str | None = None,
+        event_time: str | tuple[str, str] | None = None,
         delay: Duration | None = None,
         idle: Duration | None = None,
         ordered: bool = False,
@@ -71,7 +71,8 @@ class Job:
     ) -> Stream:
         """Files of JSON lines, a column for each key. schema: types by column; None: as in the first file.
 
-        event_time: the column with the time of each row's event.
+        event_time: the column with the time of each row's event; or the column and its unit (s, ms, us, ns), if it
+            counts time since 1970.
         delay: how much earlier than the latest before it that of a row may be.
         idle: after which a file without rows is not waited for.
         ordered: files follow each other in time.
@@ -92,7 +93,7 @@ class Job:
         delimiter: str = ",",
         header: bool = True,
         nulls: Sequence[str] = ("",),
-        event_time: str | None = None,
+        event_time: str | tuple[str, str] | None = None,
         delay: Duration | None = None,
         idle: Duration | None = None,
         ordered: bool = False,
@@ -126,7 +127,7 @@ class Job:
         path: str,
         *,
         columns: Sequence[str] | None = None,
-        event_time: str | None = None,
+        event_time: str | tuple[str, str] | None = None,
         delay: Duration | None = None,
         idle: Duration | None = None,
         ordered: bool = False,
@@ -151,7 +152,7 @@ class Job:
         path: str,
         *,
         columns: Sequence[str] | None = None,
-        event_time: str | None = None,
+        event_time: str | tuple[str, str] | None = None,
         delay: Duration | None = None,
         idle: Duration | None = None,
         ordered: bool = False,
@@ -182,7 +183,7 @@ class Job:
         start: Literal["earliest", "latest"] | None = None,
         follow: bool = False,
         config: str | None = None,
-        event_time: str | None = None,
+        event_time: str | tuple[str, str] | None = None,
         delay: Duration | None = None,
         idle: Duration | None = None,
         **marks: Unpack[Marks],
@@ -212,7 +213,7 @@ class Job:
         rate: int | None = None,
         seed: int | None = None,
         out_of_order: int | None = None,
-        event_time: str | None = None,
+        event_time: str | tuple[str, str] | None = None,
         delay: Duration | None = None,
         idle: Duration | None = None,
         ordered: bool = False,
@@ -238,7 +239,7 @@ class Job:
         rows: int | None = None,
         rate: int | None = None,
         seed: int | None = None,
-        event_time: str | None = None,
+        event_time: str | tuple[str, str] | None = None,
         delay: Duration | None = None,
         idle: Duration | None = None,
         ordered: bool = False,
@@ -396,7 +397,7 @@ def _following(follow: bool, every: Duration | None) -> dict[str, object]:
 
 
 def _event_time(
-    column: str | None, delay: Duration | None, idle: Duration | None, ordered: bool
+    column: str | tuple[str, str] | None, delay: Duration | None, idle: Duration | None, ordered: bool
 ) -> dict[str, Any]:
     """Of a source, as a file says it."""
     durations = {name: duration for name, duration in (("delay", delay), ("idle", idle)) if duration is not None}
@@ -406,4 +407,5 @@ def _event_time(
                 "contains the time")
         return {}
     given = {name: duration_text(positive_seconds(name, duration)) for name, duration in durations.items()}
-    return {"event_time": {"column": column, **given, **({"ordered": True} if ordered else {})}}
+    named = {"column": column} if isinstance(column, str) else dict(zip(("column", "unit"), column, strict=True))
+    return {"event_time": {**named, **given, **({"ordered": True} if ordered else {})}}

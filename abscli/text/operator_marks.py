@@ -51,7 +51,8 @@ def marks_json(operator: Operator) -> dict[str, Any]:
 def _event_time(event_time: EventTime) -> str:
     delay = f", up to {span_text(event_time.delay)} late" if event_time.delay else ""
     idle = f", idle after {span_text(event_time.idle)}" if event_time.idle is not None else ""
-    return f"event time {event_time.column}{delay}{idle}"
+    unit = f" in {event_time.unit} since 1970" if event_time.unit is not None else ""
+    return f"event time {event_time.column}{unit}{delay}{idle}"
 
 
 def _window(window: Window) -> str:

@@ -1,8 +1,9 @@
-"""What a source's entry says of event time: in which column it stands, and how far rows come out of its order."""
+"""The event time of a source's rows: its column and unit, and how far rows come out of order."""
 
 from __future__ import annotations
 
 import re
+from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -36,34 +37,55 @@ def microseconds_of(duration: Duration) -> int:
     return round(seconds_of(duration) * 1_000_000)
 
 
+class TimeUnit(StrEnum):
+    """The unit of numbers that count time since 1970-01-01T00:00:00Z."""
+
+    SECOND = "s"
+    MILLISECOND = "ms"
+    MICROSECOND = "us"
+    NANOSECOND = "ns"
+
+
 _RECORD = Record(
-    {"column": read.string, "delay": duration, "idle": duration, "ordered": read.boolean},
+    {
+        "column": read.string, "unit": read.one_of(TimeUnit), "delay": duration, "idle": duration,
+        "ordered": read.boolean,
+    },
     {"column": "the column with the time of each row's event"},
     descriptions={
-        "column": "Its type is a timestamp or a date.",
+        "column": "Its type is a timestamp or a date; with `unit` it is a number.",
+        "unit": "The column has numbers, which count this unit since 1970 (UTC). Downstream of the source it has "
+        "timestamps.",
         "delay": "How much earlier than the latest before it a row's time may be; left out: not at all.",
         "idle": "A split that has had no row for so long keeps no window open; left out: it always does.",
         "ordered": "Whether splits follow each other in time, as files of one day each do: then one that has not begun "
         "keeps no window open.",
     },
-)
+)  # fmt: skip
 EVENT_TIME: Shape[dict[str, Any]] = Shape(_RECORD.read, _RECORD.schema, "event_time")
 """Under `source`, of any type of connector whose rows have such a column."""
 
 
 class EventTime(msgspec.Struct, frozen=True):
-    """Of a source. delay, idle: microseconds; idle: None where no split ever is. ordered: splits follow each other."""
+    """The event time of a source.
+
+    unit: of a column of numbers; None for a column of timestamps or dates.
+    delay, idle: microseconds; idle: None if no split ever is.
+    ordered: whether splits follow each other in time.
+    """
 
     column: str
     delay: int = 0
     idle: int | None = None
     ordered: bool = False
+    unit: TimeUnit | None = None
 
 
 def event_time_of(source: Operator) -> EventTime | None:
-    """What a source says; None where it says nothing of event time."""
+    """Return the event time of a source; None if it has none."""
     options = (source.connector or {}).get("event_time")
     if not options:
         return None
     times = {name: microseconds_of(options[name]) for name in ("delay", "idle") if name in options}
-    return EventTime(options["column"], **times, ordered=options.get("ordered") is True)
+    unit = TimeUnit(options["unit"]) if "unit" in options else None
+    return EventTime(options["column"], **times, ordered=options.get("ordered") is True, unit=unit)

@@ -42,6 +42,10 @@ RATIO = 9.0
 LIMIT = 2.0
 """Seconds of CPU after which an attempt is stopped."""
 
+_REST = r'(?:[^"]|"")*+'
+_FIELD = rf'(?:"{_REST}"|(?!")[^,"]*+)'
+_FIELDS = rf"(?:{_FIELD},)*+"
+
 LOCAL: dict[tuple[str, str], str] = {
     ("formats/native/names.py", "own"): re.escape("operator") + r"-[0-9a-f]{32}\.parquet",
     ("formats/flink/state/heap_search.py", "re.compile"): r"(?=\x00\x00ab|\x01\x02.{4}cd)",
@@ -50,7 +54,10 @@ LOCAL: dict[tuple[str, str], str] = {
     ("abscli/stores/spark/relocate.py", "re.subn"): r'"(file:///q/ck|file:/q/ck|/q/ck)(?=[/"])',
     ("abscli/stores/copying/folder.py", "own"): re.escape(".copy.unfinished-") + "[0-9a-f]{16}",
     ("abscli/examples/starting.py", "re.sub"): r"orders|counts|lines",
-    ("abscli/engine/sources/files/csv_records.py", "_field"): r"x",
+    ("abscli/engine/sources/files/csv_records.py", "_closed"): rf"{_FIELDS}{_FIELD}\r?",
+    ("abscli/engine/sources/files/csv_records.py", "_open"): rf'{_FIELDS}"{_REST}',
+    ("abscli/engine/sources/files/csv_records.py", "_closed_within"): rf'{_REST}"(?:\r?|,{_FIELDS}{_FIELD}\r?)',
+    ("abscli/engine/sources/files/csv_records.py", "_open_within"): rf'{_REST}(?:",{_FIELDS}"{_REST})?',
 }
 """Patterns that are put together from arguments, each as it is made from likely ones: (file, name or function)."""
 

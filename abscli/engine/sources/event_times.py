@@ -158,5 +158,6 @@ class EventTimes(Around):
         except (TypeError, pa.ArrowInvalid) as error:
             raise JobFailed(
                 f"task {self._task}: column {name!r} cannot be event time: {error}",
-                hint=f"declare the type of the column in the source's schema, such as {{{name}: timestamp}}",
+                hint=f"declare the type of the column in the source's schema, such as {{{name}: timestamp}}; or, if it "
+                f"has numbers, give their unit, such as event_time: {{column: {name}, unit: ms}}",
             ) from None

@@ -32,6 +32,7 @@ from abscli.engine.sources.kafka.topics import refuse_others
 from abscli.engine.sources.made import nexmark
 from abscli.engine.sources.made.expressions import rows_maker, rows_schema
 from abscli.engine.sources.made.generated import GeneratedSource, split_names
+from abscli.engine.sources.numeric_times import NumericTimes
 from abscli.engine.sources.postgres.source import PostgresSource
 from abscli.engine.sources.splits import FromSplits, Splits
 from formats.ids import TaskId
@@ -120,9 +121,13 @@ def make_source(
     begin; others: splits of all its tasks, where they are restored; failures: takes records that cannot be read, None:
     they end the run. UsageError for unknown types."""
     positions = None if positions is None else tuple(positions)
-    source = _plain(operator, index, directory, positions, connector, others, failures)
-    event_time = event_time_of(operator)
-    return source if event_time is None else EventTimes(source, event_time, TaskId(operator.id, index), positions)
+    source: Source = _plain(operator, index, directory, positions, connector, others, failures)
+    event_time, task = event_time_of(operator), TaskId(operator.id, index)
+    if event_time is None:
+        return source
+    if event_time.unit is not None:
+        source = NumericTimes(source, event_time, task)
+    return EventTimes(source, event_time, task, positions)
 
 
 def _plain(

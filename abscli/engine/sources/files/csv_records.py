@@ -139,9 +139,9 @@ class CsvRecords:
         """Return the state after a line. within: whether it begins within a quoted field."""
         if b'"' not in line:
             return _End.OPEN if within else _End.CLOSED
-        if (self._closed_within if within else self._closed).fullmatch(line):
-            return _End.CLOSED
-        return _End.OPEN if (self._open_within if within else self._open).fullmatch(line) else _End.MALFORMED
+        closed = self._closed_within.fullmatch if within else self._closed.fullmatch
+        still_open = self._open_within.fullmatch if within else self._open.fullmatch
+        return _End.CLOSED if closed(line) else _End.OPEN if still_open(line) else _End.MALFORMED
 
 
 def _ends(text: npt.NDArray[np.uint8], quotes: Positions) -> Positions:
