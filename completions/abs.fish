@@ -84,7 +84,7 @@ complete -c abs -n '__abs_is demo' -s h -l help -d 'Show this message and exit'
 # abs topology
 complete -c abs -n '__abs_is topology' -F
 complete -c abs -n '__abs_is topology' -s o -l output -r -f -a 'table wide json ndjson dot mermaid svg yaml' -d 'Output format'
-complete -c abs -n '__abs_is topology' -l check -d 'Also import job functions and check that input exists'
+complete -c abs -n '__abs_is topology' -l check -d 'Also check input and servers; or only the file itself'
 complete -c abs -n '__abs_is topology' -l guarantee -d 'Show delivery guarantees instead of the graph'
 complete -c abs -n '__abs_is topology' -l policy -r -f -a 'aligned unaligned at-least-once' -d 'For --guarantee'
 complete -c abs -n '__abs_is topology' -s q -l quiet -d 'Print only results and errors'

@@ -54,11 +54,11 @@ def topology(
         typer.Option("--output", "-o", envvar="ABS_OUTPUT", help="Output format."), ANY_FILE
     ] = GraphForm.TABLE,
     check: Annotated[
-        bool,
-        typer.Option("--check",
-                     help="Also import job functions and check that input exists."),
+        bool | None,
+        typer.Option("--check/--no-check", show_default=False,
+                     help="Also check input and servers; or only the file itself."),
         CHOSEN_FILE,
-    ] = False,
+    ] = None,
     guarantee: Annotated[
         bool,
         typer.Option("--guarantee",
@@ -76,10 +76,11 @@ def topology(
 ) -> None:
     """Show a job's graph: operators, back edges and loops.
 
-    The job file is read and all its errors are reported at once, with line and column. Nothing is run, and functions
-    and inputs need not exist; only a Python file is imported, which runs its code. Plans of Flink jobs (JSON) are
-    shown, too. --check also finds what 'abs run' would refuse. --guarantee shows the delivery guarantee of each sink
-    instead of the graph, and what weakens it. -o svg draws a picture, and -o yaml converts a Python job.
+    The job file is read and all its errors are reported at once, with line and column. Nothing is run, and inputs need
+    not exist. A Python file is imported, and so are modules with functions that are in the folder of the job file;
+    --no-check does not import them. --check finds all that 'abs run' would refuse, and shows what weakens the delivery
+    guarantee. Plans of Flink jobs (JSON) are shown, too. --guarantee shows the delivery guarantee of each sink instead
+    of the graph, and what weakens it. -o svg draws a picture, and -o yaml converts a Python job.
     """
     from abscli.draw.topology_drawings import topology_dot, topology_mermaid
     from abscli.graph.job_graph import JobGraph
@@ -91,7 +92,7 @@ def topology(
     if guarantee and output not in _GUARANTEE_FORMS:
         forms = ", ".join(_GUARANTEE_FORMS)
         raise typer.BadParameter(f"--guarantee is not a picture: use one of {forms}", param_hint="'--output'")
-    read = parse_job(job, _faults(job) if check else None)
+    read = parse_job(job, _faults(job, check), must_check=check is True)
     graph = JobGraph.of(read.topology)
     if guarantee:
         _show_guarantee(graph, policy or Policy.ALIGNED, output)
@@ -121,11 +122,21 @@ def topology(
 
             emit_text(job_yaml(*read))
     _note_checked(job, check)
+    if check:
+        _note_guarantee(graph)
 
 
-def _note_checked(job: str, check: bool) -> None:
+def _note_checked(job: str, check: bool | None) -> None:
     if check:
         note(f"{job} can be run: its functions can be loaded and its input exists")
+
+
+def _note_guarantee(graph: JobGraph) -> None:
+    from abscli.planner.guarantee import guarantee_of
+    from abscli.protocol.policy import Policy as PolicyOfRun
+    from abscli.text.guarantee import guarantee_line
+
+    note(guarantee_line(guarantee_of(graph, PolicyOfRun(Policy.ALIGNED))))
 
 
 def _show_guarantee(graph: JobGraph, policy: Policy, form: GraphForm) -> None:
@@ -142,9 +153,13 @@ def _show_guarantee(graph: JobGraph, policy: Policy, form: GraphForm) -> None:
         emit_text(guarantee_text(guarantee, width=width()))
 
 
-def _faults(job: str) -> Check:
-    from abscli.engine.runnable import all_faults
+def _faults(job: str, check: bool | None) -> Check | None:
+    from abscli.engine.runnable import all_faults, faults_without_input
     from abscli.jobs.files import job_directory
 
+    if check is False:
+        return None
     directory = job_directory(job)
+    if check is None:
+        return lambda graph: faults_without_input(graph, directory)
     return lambda graph: all_faults(graph, directory, from_start=True)

@@ -112,6 +112,14 @@ def load(reference: str, root: str) -> Function:
     return result
 
 
+def is_beside(reference: str, root: str) -> bool:
+    """Tell whether a function is built in, or its module is in `root`. reference: as of `load`, or a module's name."""
+    package = reference.partition(":")[0].partition(".")[0]
+    here = Path(root)
+    is_there = here.is_file() or (here / package).is_dir() or (here / f"{package}.py").is_file()
+    return is_there or reference in BUILT_IN
+
+
 class _Imports(threading.local):
     """Whether this thread imports a module of a job."""
 
@@ -153,9 +161,8 @@ def _forget_elsewhere(module_name: str, root: str) -> None:
     package = module_name.partition(".")[0]
     loaded = sys.modules.get(package)
     origin = getattr(loaded, "__file__", None)
-    here = Path(root)
-    beside = here.is_file() or (here / package).is_dir() or (here / f"{package}.py").is_file()
-    if loaded is not None and beside and origin is not None and not origin.startswith(root.rstrip("/") + "/"):
+    is_elsewhere = origin is not None and not origin.startswith(root.rstrip("/") + "/")
+    if is_elsewhere and is_beside(module_name, root):
         for name in [n for n in sys.modules if n == package or n.startswith(package + ".")]:
             del sys.modules[name]
     importlib.invalidate_caches()

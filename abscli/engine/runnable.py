@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import pyarrow as pa
 
-from abscli.engine.columns import column_faults, join_faults, sink_columns
+from abscli.engine.columns import column_faults, declared_sources, join_faults, sink_columns
 from abscli.engine.errors import EngineStopped, JobFailed, ServerUnavailable, UsageError
-from abscli.engine.functions import load
+from abscli.engine.functions import is_beside, load
 from abscli.engine.operators.table_lookup import read_table
 from abscli.engine.process_faults import process_faults
 from abscli.engine.sinks.delivered.targets import target_of
@@ -54,7 +55,7 @@ def check_runnable(topology: Topology) -> None:
 def graph_faults(topology: Topology) -> Iterator[OperatorFault]:
     """What the job graph alone shows; nothing is imported, and no input is looked for."""
     for op in topology.operators:
-        if op.kind not in RUNNABLE or (op.kind is Kind.JOIN and not op.join):
+        if _is_foreign(op):
             message = f"operator {op.id} is of kind {op.kind}, which `abs run` does not support"
             yield OperatorFault(op.id, (str(op.kind),), message, f"run knows {', '.join(sorted(RUNNABLE))}")
     for edge in topology.edges:
@@ -207,6 +208,36 @@ def _table_faults(op: Operator, writers: dict[str, str]) -> Iterator[OperatorFau
         yield OperatorFault(op.id, (), message, f"give it one of at most {MOST_OPERATOR}")
 
 
+def faults_without_input(topology: Topology, directory: str) -> Iterator[OperatorFault]:
+    """Yield what stands against a run whatever its input is: no file is read but modules, and no server is asked.
+
+    directory: of the job file. A module that is not in it is not looked for elsewhere, and its functions are unchecked.
+    A graph that only another system can run has no faults.
+    """
+    if any(_is_foreign(op) for op in topology.operators) or any(edge.replayable for edge in topology.edges):
+        return
+    yield from graph_faults(topology)
+    for op in topology.operators:
+        if op.function is not None and op.kind in RUNNABLE and is_beside(op.function, directory):
+            yield from _function_faults(op, op.function, directory)
+        elif op.kind is Kind.SOURCE and (op.connector or {}).get("type") in SOURCE_TYPES:
+            with contextlib.suppress(UsageError):  # reported with its connector
+                yield from _event_time_faults(op, declared_schema(op))
+    yield from column_faults(topology, declared_sources(topology))
+
+
+def _is_foreign(op: Operator) -> bool:
+    """Tell whether an operator can be planned for, but not run."""
+    return op.kind not in RUNNABLE or (op.kind is Kind.JOIN and not op.join)
+
+
+def _function_faults(op: Operator, function: str, directory: str) -> Iterator[OperatorFault]:
+    try:
+        load(function, directory)
+    except UsageError as error:
+        yield OperatorFault(op.id, (str(op.kind),), f"operator {op.id}: {error.message}", error.hint)
+
+
 def all_faults(topology: Topology, directory: str, *, from_start: bool) -> Iterator[OperatorFault]:
     """Everything that a run would be refused for, or would fail of at its first records.
 
@@ -229,10 +260,7 @@ def all_faults(topology: Topology, directory: str, *, from_start: bool) -> Itera
                 columns |= {op.id: emitted(op, schema)} if schema is not None else {}
                 yield from _event_time_faults(op, schema)
         elif op.kind in RUNNABLE and op.function is not None:
-            try:
-                load(op.function, directory)
-            except UsageError as error:
-                yield OperatorFault(op.id, (str(op.kind),), f"operator {op.id}: {error.message}", error.hint)
+            yield from _function_faults(op, op.function, directory)
         elif op.lookup:
             try:
                 read_table(op, directory, seconds=10)

@@ -1,7 +1,7 @@
 """Attempts of a job, each in a process of its own, which may be killed by SIGKILL: what its functions keep is gone.
 
-A process that has loaded the engine and nothing of the job waits for orders, and forks for each: loading takes longer
-than an attempt at a few rows.
+Two processes that have loaded the engine and nothing of the job wait for orders, and fork for each: loading takes
+longer than an attempt at a few rows. They take turns, so that no two attempts in a row share a hash seed.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import deque
 from types import TracebackType
 from typing import Self
 
@@ -62,43 +63,53 @@ ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_t
 """A process that forks must have one thread alone: these have numpy and Arrow start none."""
 
 
+HASH_SEEDS = ("1", "2")
+"""Of the processes that take attempts in turn: `hash` of a string is another in each, as after a real restart."""
+
+
 class Attempts:
     """Runs attempts one after the other. Leaving it ends all of its processes."""
 
     def __enter__(self) -> Self:
         paths = [os.path.abspath(path) for path in sys.path]
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-u", "-c", f"from {__name__} import serve; serve()"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, **ONE_THREAD, "PYTHONPATH": os.pathsep.join(paths)},
-            start_new_session=True,
+        self._processes = deque(
+            subprocess.Popen(
+                [sys.executable, "-P", "-u", "-c", f"from {__name__} import serve; serve()"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env={**os.environ, **ONE_THREAD, "PYTHONPATH": os.pathsep.join(paths), "PYTHONHASHSEED": seed},
+                start_new_session=True,
+            )
+            for seed in HASH_SEEDS
         )
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.communicate()
+        for process in self._processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
 
     def run(self, order: Order, seconds: float) -> Answer:
-        """How an attempt has ended. TimeoutError if it has not within so many seconds."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
+        """Run one attempt in the next process. TimeoutError if it does not end within so many seconds."""
+        process = self._processes[0]
+        self._processes.rotate()
+        assert process.stdin is not None
+        assert process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(msgspec.json.encode(order) + b"\n")
-            self._process.stdin.flush()
+            process.stdin.write(msgspec.json.encode(order) + b"\n")
+            process.stdin.flush()
         until = time.monotonic() + seconds
         line = b""
         # `select.select` fails for descriptors above 1023, which a process with many open files has.
         with selectors.DefaultSelector() as selector:
-            selector.register(self._process.stdout, selectors.EVENT_READ)
+            selector.register(process.stdout, selectors.EVENT_READ)
             while not line.endswith(b"\n"):
                 if not selector.select(max(0.0, until - time.monotonic())):
                     raise TimeoutError
-                more = os.read(self._process.stdout.fileno(), 1 << 16)
+                more = os.read(process.stdout.fileno(), 1 << 16)
                 if not more:
-                    status = self._process.wait()
+                    status = process.wait()
                     raise EngineStopped(f"the process that runs the attempts of a test has ended with status {status}")
                 line += more
         return msgspec.json.decode(line, type=Answer)

@@ -26,7 +26,7 @@ from formats.durations import Duration
 from formats.job.file import Check
 from formats.job.file import Job as JobRead
 from formats.job.kafka import is_kafka
-from formats.job.model import Kind, Operator, Topology, as_sink
+from formats.job.model import WINDOW_START, Kind, Operator, Topology, as_sink
 from formats.native.sink import epoch_of_part
 from formats.scratch import scratch
 
@@ -100,7 +100,7 @@ def try_job(
     kills: int,
     seconds: float,
 ) -> Rows:
-    """What the sinks show in the end: of a sink behind a `reduce` the last row of each key.
+    """Return what the sinks show in the end: of a sink behind a `reduce` the last row of each key and window.
 
     rows: by source; keys: by sink, whose last rows count, none: all rows count.
     kills: in each round, at most; seconds: for each attempt.
@@ -277,9 +277,10 @@ def _shown_by(folder: Path) -> Iterator[Written]:
 
 
 def _key_of(topology: Topology, sink: Operator, keys: Mapping[str, Sequence[str]]) -> tuple[str, ...] | None:
-    """The columns whose last row counts; empty: every row counts; None: that has to be said.
+    """Return the columns whose last row counts; empty: every row counts; None: the user must name them.
 
-    Behind a `reduce` rows between the last ones depend on where epochs end, which is no fault.
+    A `reduce` emits a key again whenever it changes, and a window again for rows within its lateness; how often depends
+    on where epochs end, which is no fault. A window without lateness is emitted once.
     """
     if sink.id in keys:
         named = keys[sink.id]
@@ -291,7 +292,7 @@ def _key_of(topology: Topology, sink: Operator, keys: Mapping[str, Sequence[str]
         id = waiting.pop()
         op = operators[id]
         if op.kind is Kind.REDUCE:
-            ends.add(op.key)
+            ends.add(_key_of_updates(op))
         elif op.kind is Kind.SOURCE:
             ends.add(())
         else:
@@ -299,6 +300,13 @@ def _key_of(topology: Topology, sink: Operator, keys: Mapping[str, Sequence[str]
             seen |= before
             waiting += before
     return ends.pop() if len(ends) == 1 else None
+
+
+def _key_of_updates(reduce: Operator) -> tuple[str, ...]:
+    """Return the columns by which a later row of a `reduce` replaces an earlier one; empty: none does."""
+    if not reduce.window:
+        return reduce.key
+    return (*reduce.key, WINDOW_START) if reduce.window.lateness else ()
 
 
 def _last(rows: Sequence[Written], key: tuple[str, ...] | None, sink: str) -> dict[str, Written]:
@@ -368,6 +376,8 @@ def _compare(
                 f"{' and '.join(by_order)} may see the rows of a key in another order, since the tasks of a source "
                 f"have none among them: one with parallelism 1 keeps it; or {why}"
             )
+        if updated := [id for link in links if link.weakness is Weakness.UPDATES for id in link.operators]:
+            why = f"{' and '.join(updated)} counts each update of a reduce as a row (see `abs topology --guarantee`)"
         raise AssertionError(
             "\n".join([f"job {topology.job} shows other rows {run.title} (+) than in one batch and without a kill (-)"
                        + killed, *lines, f"hint: {why}"])

@@ -16,6 +16,7 @@ from enum import StrEnum
 from abscli.graph.job_graph import JobGraph
 from abscli.planner.adjacency import Adjacency
 from abscli.planner.determinism import replay_deterministic
+from abscli.planner.updates import counts_updates
 from abscli.protocol.policy import Policy
 from formats.job.expand import neighbours
 from formats.job.model import IN_ORDER, Kind, Operator, forgets
@@ -39,6 +40,7 @@ class Weakness(StrEnum):
     SINK_REPEATS: a sink without transaction or id.
     NOT_DETERMINISTIC: marked `deterministic: false`.
     ORDER: an aggregate, or a function of keys, that goes by an order which is not the same in every run.
+    UPDATES: an operator that takes each new value of a key from a `reduce` as another row.
     """
 
     SOURCE_UNKNOWN = "source-unknown"
@@ -48,6 +50,7 @@ class Weakness(StrEnum):
     SINK_REPEATS = "sink-repeats"
     NOT_DETERMINISTIC = "not-deterministic"
     ORDER = "order"
+    UPDATES = "updates"
 
     @property
     def leaves(self) -> Times | None:
@@ -149,11 +152,13 @@ def _before(graph: JobGraph, sink: str) -> set[str]:
 
 def _weaknesses(graph: JobGraph, policy: Policy) -> dict[str, tuple[Weakness, ...]]:
     adjacency = Adjacency.of(graph.topology)
-    repeated = replay_deterministic(adjacency)
+    repeated, updated = replay_deterministic(adjacency), counts_updates(adjacency)
     weak = {}
     for id, operator in graph.operators.items():
         ends = _of_ends(graph, operator)
-        weak[id] = (*ends, *_of_inputs(graph, operator, policy), *_of_values(adjacency, operator, repeated))
+        values = _of_values(adjacency, operator, repeated)
+        by_updates = (Weakness.UPDATES,) if id in updated else ()
+        weak[id] = (*ends, *_of_inputs(graph, operator, policy), *values, *by_updates)
     return weak
 
 

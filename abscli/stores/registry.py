@@ -133,10 +133,11 @@ def foreign_graph(data: bytes, file: str) -> tuple[System, Topology] | None:
     return None
 
 
-def parse_job(path: str, check: Check | None = None) -> Job:
-    """A job from its file, or from what a system describes its jobs by. A file of Python is imported.
+def parse_job(path: str, check: Check | None = None, *, must_check: bool = True) -> Job:
+    """Read a job from its file, or from another system's description of a job. A Python file is imported.
 
-    check: what else has to hold. OtherFormat where that is asked of another system's description.
+    check: finds what else is wrong with a job file.
+    must_check: whether another system's description, which cannot be checked, is refused with OtherFormat.
     """
     from abscli.jobs.files import is_python, read_job
     from formats.bounds import read_user_file
@@ -148,7 +149,7 @@ def parse_job(path: str, check: Check | None = None) -> Job:
     data = read_user_file(path, MAX_BYTES, hint="pass a job file: YAML, JSON or Python")
     if (foreign := foreign_graph(data, path)) is None:
         return parse_job_bytes(data, path, check)
-    if check is not None:
+    if check is not None and must_check:
         title = foreign[0].words.title
         message = f"this is {title}'s plan of a job, which {title} runs; --check is of a topology file"
         raise OtherFormat(message, path=path)

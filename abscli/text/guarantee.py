@@ -31,6 +31,8 @@ MEANS = {
     "the operators downstream.",
     Weakness.ORDER: "first, last, collect, process and a ttl depend on the order of rows, which can differ between "
     "runs. Every record still counts once: the value is correct for one order of the rows.",
+    Weakness.UPDATES: "It gets rows of a reduce without windows, which emits a key again whenever its value changes. "
+    "Each update counts as another row, so the result depends on where epochs end.",
 }
 CHANGE = {
     Weakness.SOURCE_UNKNOWN: "read from a source with exact positions: text, jsonl, csv, parquet, arrow, kafka, "
@@ -45,6 +47,8 @@ CHANGE = {
     "on its rows only, not on a clock or random numbers, and remove the mark",
     Weakness.ORDER: "nothing, for exactly-once; for the same value in every run use min, max, or top_n with a column "
     "to sort by, or read from one task whose rows arrive in the same order in every run",
+    Weakness.UPDATES: "add a window to the reduce, which then emits each key once per window; or compute both in one "
+    "reduce; or write the updates to a table with mode: upsert and query the table",
 }
 _BRIEF = {
     Weakness.SOURCE_UNKNOWN: "a source that may not rewind",
@@ -54,6 +58,7 @@ _BRIEF = {
     Weakness.SINK_REPEATS: "no transaction",
     Weakness.NOT_DETERMINISTIC: "not deterministic",
     Weakness.ORDER: "depends on the order of rows",
+    Weakness.UPDATES: "counts each update of a reduce as a row",
 }
 
 

@@ -31,7 +31,7 @@ job: loops
 operators:
   a: {source: {type: text, path: x}}
   b: {from: [a, c], map: m:f}
-  c: {from: b, map: m:g}
+  c: {from: b, flat_map: m:g}
 """
 
 
@@ -263,7 +263,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
     """Makes `abs topology` raise."""
 
     def arrange(error: BaseException) -> None:
-        def raises(path: str, check: object) -> None:
+        def raises(path: str, check: object, *, must_check: bool) -> None:
             raise error
 
         monkeypatch.setattr("abscli.stores.registry.parse_job", raises)

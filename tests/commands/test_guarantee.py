@@ -127,3 +127,42 @@ def test_a_run_that_is_refused_promises_nothing(job: Path, capsys: pytest.Captur
     capsys.readouterr()
     assert main(words) == 2
     assert "guarantee" not in capsys.readouterr().err
+
+
+RUNNING_TOP = JOB.replace("out: {from: counts", "top: {from: counts, reduce: {key: [line], most: {top_n: n, n: 3}}}\n"
+                          "  out: {from: top")  # fmt: skip
+
+
+def test_a_check_names_what_weakens_the_guarantee(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (job / "job.yaml").write_text(RUNNING_TOP)
+    assert main(["topology", str(job / "job.yaml"), "--check"]) == 0
+    assert "top: counts each update of a reduce as a row" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("reduce: {", "window: {time: at, tumbling: 1m}, reduce: {", "source lines has no event time"),
+        ("key: [line]", "key: [word]", "no column 'word'"),
+        ("out: {from: counts", "steps: {from: counts, map: 'steps_of_topology:none'}\n  out: {from: steps", "steps_of"),
+    ],
+)
+def test_a_topology_is_not_shown_if_no_input_would_let_it_run(
+    job: Path, before: str, after: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    of_json = JOB.replace("{type: text, path: in/*.txt}", "{type: jsonl, path: nowhere, schema: {line: string}}")
+    (job / "job.yaml").write_text(of_json.replace(before, after))
+    (job / "steps_of_topology.py").write_text("")
+    assert main(["topology", str(job / "job.yaml")]) == 2
+    assert message in capsys.readouterr().err
+    assert main(["topology", str(job / "job.yaml"), "--no-check"]) == 0
+
+
+def test_modules_elsewhere_and_graphs_of_other_systems_are_not_checked(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    elsewhere = JOB.replace("out: {from: counts", "steps: {from: counts, map: 'elsewhere:f'}\n  out: {from: steps")
+    foreign = JOB.replace("out: {from: counts", "steps: {from: counts}\n  out: {from: steps").replace("[line]", "[x]")
+    for text in (elsewhere, foreign):
+        (job / "job.yaml").write_text(text)
+        assert main(["topology", str(job / "job.yaml")]) == 0

@@ -19,12 +19,15 @@ from formats.storage import LocalStorage
 from tests.jobs.functions import (
     bad_row,
     for_ever,
+    hashed,
     known,
     leave,
     next_nodes,
     number,
+    numbered_until_18,
     size_of_batch,
     split,
+    step,
     third,
 )
 from tests.support.processes import children
@@ -151,6 +154,39 @@ def test_a_function_that_looks_at_its_batch_is_caught_without_a_kill() -> None:
     assert "without a kill (+)" in str(caught.value)
 
 
+def windowed(function: Any, lateness: str | None = None) -> Job:
+    job = Job("windowed", parallelism=1)
+    rows = job.jsonl(
+        "nowhere", schema={"user": "string", "at": "timestamp", "v": "int64"}, event_time="at", delay="1m", id="rows"
+    )
+    by_user = rows.map(function).group_by("user").window("at", tumbling="1m", lateness=lateness)
+    by_user.agg(total=col("v").sum()).to_jsonl("out", id="out")
+    return job
+
+
+VISITS = [{"user": "a", "at": datetime(2026, 1, 1, 0, n // 6, n % 6 * 10), "v": n} for n in range(24)]
+
+
+@pytest.mark.parametrize("lateness", [None, "10s"])
+def test_every_window_of_a_key_counts(lateness: str | None) -> None:
+    """The last window alone is the same in each run."""
+    with pytest.raises(AssertionError, match=r"sink out: [123] rows are others|[1-6] are gone") as caught:
+        windowed(numbered_until_18, lateness).test({"rows": VISITS}, timeout=PATIENCE)
+    assert "2026-01-01T00:00:00" in str(caught.value)
+
+
+def test_windows_are_the_same_through_kills() -> None:
+    shown = windowed(step).test({"rows": VISITS}, timeout=PATIENCE)["out"]
+    assert [row["total"] for row in shown] == [sum(range(6 * n, 6 * n + 6)) for n in range(4)]
+
+
+def test_the_hash_of_a_text_differs_after_a_kill() -> None:
+    job = Job("hashed", parallelism=1)
+    lines_of(job).map(hashed).to_jsonl("out", id="out")
+    with pytest.raises(AssertionError, match="sink out: "):
+        job.test({"lines": LINES}, timeout=PATIENCE)
+
+
 def test_a_job_that_goes_by_the_order_of_rows_is_told_that_its_source_has_none() -> None:
     job = Job("ordered", parallelism=2)
     rows = job.jsonl("nowhere", schema={"k": "string", "n": "int64"}, id="rows")
@@ -248,8 +284,8 @@ def test_an_attempt_is_ended_by_sigkill_and_the_next_goes_on(tmp_path: Path) -> 
             epoch = answers[-1].epoch if answers else 0
             order = Order(job.topology, here, str(tmp_path / "store"), str(tmp_path / "sinks"), epoch, 5, 1)
             answers.append(attempts.run(order, 600.0))
-        process = attempts._process
-    assert process.returncode == -9
+        processes = attempts._processes
+    assert [process.returncode for process in processes] == [-9, -9]
     assert [answer.failure for answer in answers] == [None] * len(answers)
     assert len(answers) >= 5
     store = NativeStore(LocalStorage(tmp_path / "store"))

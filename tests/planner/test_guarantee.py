@@ -131,6 +131,53 @@ def test_an_aggregate_by_order_is_named_where_the_order_is_not_the_same_again(op
     assert guarantee.output is ONCE
 
 
+RUNNING = counts('count: "*"')
+WINDOWED = "  lines: {source: {type: jsonl, path: in, event_time: {column: at}}}\n" + counts(
+    'count: "*"', ", window: {time: at, tumbling: 1m}"
+)
+
+
+def emitting(when: str) -> str:
+    return RUNNING.replace("key: [line]", f"key: [line], emit: {when}")
+
+
+def after(aggregate: str, sender: str = "counts", more: str = "") -> str:
+    return f"  best: {{from: {sender}, reduce: {{key: [line], b: {{{aggregate}}}{more}}}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("operators", "named"),
+    [
+        (LINES + RUNNING + after("top_n: n, n: 3"), True),
+        (LINES + RUNNING + after("sum: n"), True),
+        (LINES + RUNNING + after("min: n"), True),
+        (LINES + RUNNING + "  f: {from: counts, map: 'm:f'}\n" + after("mean: n", "f"), True),
+        (LINES + RUNNING + "  best: {from: counts, distinct: [n]}\n", True),
+        (LINES + emitting("change") + after("top_n: n, n: 3"), True),
+        (LINES + emitting("record") + after("top_n: n, n: 3"), False),
+        (LINES + RUNNING + after("last: n"), False),
+        (LINES + counts("max: line") + after("max: n"), False),
+        (LINES + counts("max: line") + after("sum: n"), True),
+        (LINES + after("top_n: line, n: 3", "lines"), False),
+        (WINDOWED + after("top_n: n, n: 3"), False),
+    ],
+)
+def test_an_operator_that_counts_updates_as_rows_is_named(operators: str, named: bool) -> None:
+    guarantee = of(operators + out("best"))
+    links = [link.operators for link in guarantee.links if link.weakness is Weakness.UPDATES]
+    assert links == ([("best",)] if named else [])
+    assert guarantee.output is ONCE
+
+
+def test_a_loop_that_looks_for_a_minimum_counts_no_updates() -> None:
+    loop = "  least: {from: [lines, again], reduce: {key: [line], emit: change, n: {min: n}}}\n"
+    guarantee = of(LINES + loop + "  again: {from: least, flat_map: 'steps:again'}\n" + out("least"))
+    assert [link.weakness for link in guarantee.links if link.weakness is Weakness.UPDATES] == []
+    counting = loop.replace("min: n", 'count: "*"')
+    guarantee = of(LINES + counting + "  again: {from: least, flat_map: 'steps:again'}\n" + out("least"))
+    assert [link.operators for link in guarantee.links if link.weakness is Weakness.UPDATES] == [("least",)]
+
+
 @st.composite
 def jobs(draw: st.DrawFn) -> Topology:
     """Sources, operators and sinks, each behind a source, and any edges that close cycles beside."""
