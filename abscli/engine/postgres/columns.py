@@ -47,6 +47,11 @@ class Column(NamedTuple):
         return _TYPES.get(self.base, pa.string())
 
 
+def is_moment(column: Column) -> bool:
+    """Tell whether a column has dates or times, which can be infinite in a database."""
+    return column.base in (*_MOMENTS, "date")
+
+
 def prepare(connection: Connection) -> None:
     """Make texts of values the same on every connection, whatever a database or a user has set."""
     for statement in _SESSION:

@@ -238,6 +238,18 @@ def test_a_file_with_wider_types_is_cast_where_it_fits(tmp_path: Path) -> None:
         source.read()
 
 
+@pytest.mark.parametrize("new", [ipc.new_file, ipc.new_stream])
+def test_views_of_arrow_become_plain_texts_also_within_other_values(tmp_path: Path, new: Any) -> None:
+    view, text = pa.string_view(), pa.string()
+    wide = pa.schema([("s", view), ("b", pa.binary_view()), ("l", pa.list_(view)), ("t", pa.struct([("v", view)]))])
+    plain = pa.schema([("s", text), ("b", pa.binary()), ("l", pa.list_(text)), ("t", pa.struct([("v", text)]))])
+    values = [{"s": word, "b": b"x", "l": [word], "t": {"v": word}} for word in ("short", "longer than twelve bytes")]
+    with new(tmp_path / "0.arrow", wide) as writer:
+        writer.write_table(pa.Table.from_pylist(values, wide))
+    (batch,) = everything(make_source(of_kind("arrow"), 0, str(tmp_path), None, None))
+    assert (batch.schema, batch.to_pylist()) == (plain, values)
+
+
 def test_columns_that_a_store_has_kept_and_that_are_none_are_damage(folder: Path) -> None:
     positions = [Position("0.parquet", 1, 1)]
     for kept in ({"arrow-schema": "!"}, {"arrow-schema": "AAAA"}, {"n": "int64"}):

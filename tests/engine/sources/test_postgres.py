@@ -289,6 +289,17 @@ def test_a_schema_chooses_columns_and_their_types(url: str) -> None:
         read(schema={"m": "int"})
 
 
+@pytest.mark.parametrize("kind", ["date", "timestamp", "timestamptz"])
+def test_a_row_whose_time_is_infinite_is_named_and_can_be_read_as_text(url: str, kind: str) -> None:
+    execute(url, f"alter table {TABLE} add at {kind}")
+    execute(url, f"insert into {TABLE} (name, at) values ('a', '2026-11-29'), ('b', '-infinity'), ('c', 'infinity')")
+    with pytest.raises(JobFailed, match=f"column 'at' of the row with id=2 in {TABLE} is -infinity, which a") as caught:
+        all_of(read())
+    assert "{at: string}" in (caught.value.hint or "")
+    rows = all_of(read(schema={"id": "int64", "at": "string"}))
+    assert [row["at"] for row in rows[1:]] == ["-infinity", "infinity"]
+
+
 def test_a_column_that_is_null_in_every_row(url: str) -> None:
     execute(url, f"insert into {TABLE} (name) values (null), (null)")
     assert all_of(read(columns=["name"])) == [{"name": None}, {"name": None}]

@@ -157,9 +157,25 @@ class RowFilesSource(FromSplits):
 
 
 def plain_types(schema: pa.Schema) -> pa.Schema:
-    """Its columns without metadata, and with values in place of dictionaries."""
-    kinds = [(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in schema]
-    return pa.schema([pa.field(name, kind) for name, kind in kinds])
+    """Return the columns without metadata, with values in place of dictionaries and of views."""
+    return pa.schema([pa.field(field.name, _plain(field.type)) for field in schema])
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """Return the type that operators get: few of Arrow's functions take views, which Polars writes."""
+    if pa.types.is_dictionary(kind):
+        return _plain(kind.value_type)
+    if pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_plain(field.type)) for field in kind.fields])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain(kind.value_type)))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(_plain(kind.value_type)))
+    return kind
 
 
 def keep_schema(schema: pa.Schema) -> dict[str, str]:

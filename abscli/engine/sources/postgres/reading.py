@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from abscli.engine.errors import JobFailed
-from abscli.engine.postgres.columns import copied, decoded, selected
+from abscli.engine.postgres.columns import copied, decoded, is_moment, selected
 from abscli.engine.sources.postgres.horizon import Writer, as_text, remaining, writers
 from abscli.engine.sources.postgres.keys import Identity, Key
 from abscli.engine.sources.postgres.table import KeyedTable, Looked, check_same
@@ -163,20 +163,43 @@ class TableReader:
         return None if row is None else tuple(row)
 
     def _rows(self, connection: Connection, after: Key | None, upto: Key | None, most: int) -> Piece:
-        from psycopg import sql
+        from psycopg import errors, sql
 
         assert self._looked is not None
         names = [sql.Identifier("t", name) for name in self._keyed.key]
         where = self._bound(">", after) + self._bound("<=", upto, also=after is not None)
-        query = sql.SQL("select {}, {} from {} t{} order by {} limit {}").format(
-            selected(self._looked.columns, self._schema),
-            sql.SQL(", ").join(sql.SQL("{}::text").format(name) for name in names),
-            self._keyed.name,
-            where,
-            sql.SQL(", ").join(names),
-            sql.Literal(most),
+        keys = sql.SQL(", ").join(sql.SQL("{}::text").format(name) for name in names)
+        rows = sql.SQL("from {} t{} order by {} limit {}").format(
+            self._keyed.name, where, sql.SQL(", ").join(names), sql.Literal(most)
         )
-        return self._piece(copied(connection, query))
+        columns = selected(self._looked.columns, self._schema)
+        try:
+            return self._piece(copied(connection, sql.SQL("select {}, {} {}").format(columns, keys, rows)))
+        except (errors.DataError, errors.FeatureNotSupported):
+            self._refuse_infinity(connection, keys, rows)
+            raise
+
+    def _refuse_infinity(self, connection: Connection, keys: sql.Composable, rows: sql.Composable) -> None:
+        """Raise JobFailed if one of these rows has a time that is infinite, which Arrow does not have."""
+        from psycopg import sql
+
+        assert self._looked is not None
+        for column in self._looked.columns:
+            if column.name not in self._schema.names or not is_moment(column):
+                continue
+            at = sql.Identifier("t", column.name)
+            query = sql.SQL("select {}, {}::text from (select * {}) t where not isfinite({}) limit 1").format(
+                keys, at, rows, at
+            )
+            if (row := connection.execute(query).fetchone()) is not None:
+                key = ", ".join(f"{name}={value}" for name, value in zip(self._keyed.key, row, strict=False))
+                table = self._keyed.table
+                raise JobFailed(
+                    f"{table.owner}: column {column.name!r} of the row with {key} in {table.title} is {row[-1]}, which "
+                    "a timestamp of a job cannot be",
+                    hint=f"declare it as text in the source's schema, {{{column.name}: string}}; or read a view that "
+                    "has another value for it",
+                )
 
     def _piece(self, data: bytes) -> Piece:
         assert self._looked is not None
