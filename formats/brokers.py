@@ -51,12 +51,18 @@ class Seen(NamedTuple):
 
 
 def _into(refused: list[str]) -> Callable[[Any], None]:
-    """Return a callback that appends errors to a list.
+    """Return a callback that appends errors to a list, except that all brokers are down: that comes after the reason.
 
     It must not refer to the `Brokers` that own the client: the threads and sockets of the client would stay until the
     next run of the garbage collector.
     """
-    return lambda error: refused.append(error.str())
+    from confluent_kafka import KafkaError
+
+    def append(error: Any) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or not refused:
+            refused.append(error.str())
+
+    return append
 
 
 class Brokers:
@@ -141,21 +147,29 @@ class Brokers:
 
         Raises Unreachable, as `topics`.
         """
-        from confluent_kafka import KafkaException, TopicPartition
-        from confluent_kafka.admin import OffsetSpec
-
         described = self.describe(topic, seconds=seconds)
         if described is None:
             return None
+        return Seen(described.id, self.ends(topic, described.partitions, seconds=seconds))
+
+    def ends(self, topic: str, partitions: Collection[int], *, seconds: float | None = None) -> dict[int, int]:
+        """Return the offset after the newest record of partitions, open transactions included.
+
+        Raises Unreachable, as `topics`, also if one of the partitions has no leader that answers.
+        """
+        from confluent_kafka import KafkaException, TopicPartition
+        from confluent_kafka.admin import OffsetSpec
+
+        if not partitions:
+            return {}
         asked = self._admin.list_offsets(
-            {TopicPartition(topic, partition): OffsetSpec.latest() for partition in described.partitions},
+            {TopicPartition(topic, partition): OffsetSpec.latest() for partition in partitions},
             request_timeout=SECONDS if seconds is None else seconds,
         )
         try:
-            ends = {split.partition: self._offset(split, future.result()) for split, future in asked.items()}
+            return {split.partition: self._offset(split, future.result()) for split, future in asked.items()}
         except KafkaException as error:
             raise self._unreachable(error) from None
-        return Seen(described.id, ends)
 
     def largest_message(self, topic: str, *, seconds: float | None = None) -> int | None:
         """Return `max.message.bytes` of a topic, in bytes; None if the client may not ask. Unreachable as `topics`."""
@@ -213,11 +227,17 @@ class Brokers:
             )  # fmt: skip
         return int(found.offset)
 
+    @property
+    def newest_error(self) -> str | None:
+        """Return what the client reported last of its connections since the newest question; None for nothing."""
+        self._admin.poll(0)
+        return self._refused[-1] if self._refused else None
+
     def _unreachable(self, error: Any) -> Unreachable:
-        why = self._refused[-1] if self._refused else error.args[0].str()
+        why = self.newest_error or error.args[0].str()
         # The client keeps the broker that it knows as the controller, and waits for it also after that broker was lost.
         self._admin = self._client()
-        hint = "is it HOST:PORT of a broker, and do the settings have its security settings?"
+        hint = "check that it is the HOST:PORT of a running broker, and that the settings contain its security settings"
         return Unreachable(f"no answer from the broker: {why}", path=self._brokers, hint=hint)
 
 

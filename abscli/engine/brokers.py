@@ -56,8 +56,7 @@ def until_brokers_answer(
     def given_up(error: Unreachable) -> EngineStopped:
         return EngineStopped(
             f"operator {operator.id}: {error.path} does not answer: {error.message}",
-            hint=f"check that {error.path} is the HOST:PORT of a broker, and that `config` contains its security "
-            "settings",
+            hint=error.hint,
         )
 
     return until_answered(ask, given_up, seconds=seconds)

@@ -17,6 +17,9 @@ pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed"
 class Client:
     """An admin client of a topic with two partitions, of which the second has no leader."""
 
+    def poll(self, seconds: float) -> int:
+        return 0
+
     def list_topics(self, timeout: float) -> Any:
         return SimpleNamespace(topics={"t": SimpleNamespace(partitions={0: None, 1: None})})
 
@@ -45,3 +48,4 @@ def test_a_partition_without_a_leader_is_waited_for_and_has_not_lost_its_end(bro
         brokers.look("t")
     with pytest.raises(Unreachable, match="partition 1 of topic t has no leader"):
         brokers.topics(["t"])
+    assert brokers.ends("t", [0]) == {0: 18}

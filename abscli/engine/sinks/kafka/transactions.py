@@ -13,11 +13,12 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from abscli.engine.brokers import ONCE, settings_of
+from abscli.engine.brokers import ONCE, brokers_of, settings_of, until_brokers_answer
 from abscli.engine.errors import EngineStopped, JobFailed
 from abscli.engine.patience import SECONDS, Deadline
 from abscli.engine.sinks.kafka.markers import Message
 from abscli.engine.waits import note_reason
+from formats.errors import Unreachable
 from formats.job.kafka import Topic
 from formats.job.model import Operator
 
@@ -27,6 +28,8 @@ TRANSACTION_MS = 300_000
 
 POLLED = 1000
 """Messages after which it is asked whether one was refused."""
+CALL_SECONDS = 1.0
+"""Seconds of one call that waits for brokers. The client reports connections that fail between two calls."""
 
 
 class Lost(Exception):
@@ -76,8 +79,9 @@ class Transactions:
         self._deadline.begin()
         while True:
             try:
-                producer.init_transactions(ONCE)
+                producer.init_transactions(CALL_SECONDS)
             except KafkaException as error:
+                producer.poll(0)
                 if not error.args[0].retriable():
                     raise self._away(error.args[0].str()) from None
                 if self._deadline.is_over(self._reason or error.args[0].str()):
@@ -162,10 +166,11 @@ class Transactions:
         while True:
             queued = len(self._producer)
             try:
-                self._producer.commit_transaction(ONCE)
+                self._producer.commit_transaction(CALL_SECONDS)
             except KafkaException as error:
                 if not error.args[0].retriable():
                     raise
+                self._producer.poll(0)
                 self._look_for_progress(queued, error.args[0].str())
             else:
                 return
@@ -226,9 +231,14 @@ def read_to_end(
     operator: Operator, directory: str, topic: str, take: Callable[[bytes | None, bytes | None], None],
     seconds: float | None = None,
 ) -> None:  # fmt: skip
-    """Every committed message of a topic of one partition. EngineStopped where no broker answers."""
+    """Take every committed message of a topic of one partition. Raises EngineStopped if no broker answers.
+
+    seconds: for which brokers are waited for, if not `patience.SECONDS`.
+    """
     from confluent_kafka import Consumer, KafkaError, TopicPartition
 
+    deadline = time.monotonic() + (SECONDS if seconds is None else seconds)
+    end = _committed_end(operator, directory, topic, seconds)
     consumer = Consumer({
         "group.id": f"abs-{operator.id}",
         **settings_of(operator, directory),
@@ -240,7 +250,6 @@ def read_to_end(
         "auto.offset.reset": "earliest",  # where the topic no longer begins at 0
         "log_level": 0,
     })  # fmt: skip
-    deadline = time.monotonic() + (SECONDS if seconds is None else seconds)
     try:
         # Not OFFSET_BEGINNING: librdkafka asks for its number before it knows the leader, and again after 500 ms.
         consumer.assign([TopicPartition(topic, 0, 0)])
@@ -250,10 +259,11 @@ def read_to_end(
             if message is not None and error is None:
                 take(message.key(), message.value())
                 continue
-            if error is not None and error.code() == KafkaError._PARTITION_EOF:
+            is_end = error is not None and error.code() == KafkaError._PARTITION_EOF
+            if is_end and message.offset() >= end:
                 note_reason("")
                 return
-            reason = error.str() if error is not None else "no answer"
+            reason = "no answer" if error is None else "the end of its records is not known" if is_end else error.str()
             note_reason(reason)
             if time.monotonic() > deadline:
                 raise EngineStopped(
@@ -263,3 +273,21 @@ def read_to_end(
                 )
     finally:
         consumer.close()
+
+
+def _committed_end(operator: Operator, directory: str, topic: str, seconds: float | None) -> int:
+    """Return the offset after the newest committed message of a topic of one partition.
+
+    A consumer does not know it. A new leader learns only from its followers up to where its records are committed:
+    until then it shows readers fewer records, and a consumer reports its end too early. Offsets that are asked for are
+    not answered until then (KIP-207).
+    """
+    brokers = brokers_of(operator, directory)
+
+    def ask() -> int:
+        found = brokers.topics([topic], committed=True, seconds=ONCE).get(topic)
+        if not found:
+            raise Unreachable(f"the brokers do not know topic {topic}", path=Topic.of(operator).brokers)
+        return found[0].end
+
+    return until_brokers_answer(operator, ask, seconds=seconds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from abscli.engine.brokers import ONCE
@@ -25,24 +26,27 @@ class Seen(NamedTuple):
 
 
 class Lookout:
-    """Of one topic."""
+    """Looks at one topic. reads: returns the partitions that the task reads."""
 
-    def __init__(self, brokers: Brokers, topic: str) -> None:
+    def __init__(self, brokers: Brokers, topic: str, reads: Callable[[], Collection[int]]) -> None:
         self._brokers = brokers
         self._topic = topic
+        self._reads = reads
         self._seen: Seen | None = None
         self._bounds: dict[int, Bounds] = {}
         self._answered = time.monotonic()
-        self._reason = "no answer yet"
+        self._reason: str | None = None
         self._leave = threading.Event()
         self._thread = threading.Thread(target=self._run, name="abs-kafka-lookout", daemon=True)
         self._thread.start()
 
     @property
     def silence(self) -> tuple[float, str] | None:
-        """Since when (`time.monotonic`) no broker has answered, and why; None where one does."""
+        """Since when (`time.monotonic`) a broker that the task needs has not answered, and why; None if all do."""
         quiet = time.monotonic() - self._answered > EVERY + SLOW
-        return (self._answered, self._reason) if quiet else None
+        if not quiet:
+            return None
+        return self._answered, self._reason or self._brokers.newest_error or "no answer yet"
 
     def take(self) -> Seen | None:
         """What was seen since it was asked last; None for nothing."""
@@ -50,10 +54,13 @@ class Lookout:
         return seen
 
     def look(self, *, anew: bool = True) -> Seen:
-        """At once; Unreachable. anew: with bounds of now."""
+        """Look at once. Raises Unreachable. anew: with bounds of now."""
         topic = self._brokers.describe(self._topic, seconds=ONCE)
         if topic is not None and (anew or topic.partitions != self._bounds.keys()):
             self._bounds = dict(self._brokers.topics([self._topic], seconds=ONCE).get(self._topic, {}))
+        elif topic is not None:
+            # Any broker describes the topic. Whether a partition has more rows only its leader knows.
+            self._brokers.ends(self._topic, topic.partitions & {*self._reads()}, seconds=ONCE)
         return Seen(topic, self._bounds)
 
     def _run(self) -> None:
@@ -64,7 +71,7 @@ class Lookout:
             except Unreachable as error:
                 self._reason = error.message
             else:
-                self._answered, self._reason = began, "no answer yet"
+                self._answered, self._reason = began, None
 
     def close(self) -> None:
         """It looks no more; a look that is under way ends by itself."""

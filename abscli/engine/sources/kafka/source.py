@@ -211,7 +211,9 @@ class KafkaSource:
         })  # fmt: skip
         self._paused = {one.number for one in self._partitions if one.is_over}
         self._consumer.assign([self._place(one) for one in self._partitions if not one.is_over])
-        self._lookout = Lookout(brokers, self._topic.name)
+        self._lookout = Lookout(
+            brokers, self._topic.name, lambda: [one.number for one in self._partitions if not one.is_over]
+        )
 
     def _end(self) -> None:
         """Partitions that were followed before end where they end now."""
