@@ -19,7 +19,7 @@ from formats.errors import FormatError
 from formats.native.facts import SinkFile
 from formats.native.sink import ENDINGS, SUPERSEDED, Claims, PartId
 from formats.storage import ObjectStorage, common_name
-from formats.storage.objects import bucket_of, is_object_store
+from formats.storage.places import bucket_of, is_object_store
 from formats.storage.uploading import open_uploads
 
 _ENDING = rf"\.(?:{'|'.join(ENDINGS)})"

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from formats.errors import FormatError, NotFound
 from formats.storage.contract import REACH
-from formats.storage.objects import bucket_of
+from formats.storage.places import bucket_of
 from formats.storage.retrying import (
     CONNECT,
     CUT,

@@ -18,10 +18,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from enum import Enum
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from formats.errors import Damaged, FormatError, NotFound, Unreachable, UnsafePath
-from formats.redaction import redact_error, refuse_user_information
+from formats.redaction import redact_error
 from formats.storage.contract import (
     AT_ONCE,
     REACH,
@@ -35,7 +35,7 @@ from formats.storage.contract import (
 )
 from formats.storage.credentials import s3_settings
 from formats.storage.fresh_lists import MARKER, fresh_list
-from formats.storage.places import common_name
+from formats.storage.places import Bucket, bucket_of
 from formats.storage.retrying import (
     FIRST_PAUSE,
     LONGEST_PAUSE,
@@ -45,15 +45,17 @@ from formats.storage.retrying import (
     failure_of,
     retries_of,
 )
+from formats.storage.uploads import IDENTITY, PIECES_AT_ONCE, piece_bytes
 
 T = TypeVar("T")
 L = TypeVar("L")
 
-IDENTITY = "absput"
-"""Under this name each object says by which call it was put: a word that all object stores allow."""
-PART, PARTS_AT_ONCE = 8 << 20, 4
-MOST_PARTS = 9_000
-"""Of one object; S3 allows 10,000."""
+CLIENT_OPTIONS = (
+    "AWS_ALLOW_INVALID_CERTIFICATES", "AWS_CHECKSUM_ALGORITHM", "AWS_IMDSV1_FALLBACK", "AWS_PROXY_URL",
+    "AWS_REQUEST_PAYER", "AWS_S3_EXPRESS", "AWS_SERVER_SIDE_ENCRYPTION", "AWS_SKIP_SIGNATURE",
+    "AWS_SSE_CUSTOMER_KEY_BASE64",
+)  # fmt: skip
+"""Variables that the client respects in uploads, and `S3Uploads` does not."""
 SMALL, MOST_READS = 1 << 16, 1000
 """Bytes of a file, and files, that are read once while a store is held."""
 CONFLICTS, CONFLICT_SECONDS = 10, 0.1
@@ -70,37 +72,8 @@ class ClientRetries(Enum):
     NONE = {"max_retries": 0}
     # A list of folders comes in pages, and cannot be continued at a page: one that fails must not cost all others.
     PAGES = {"max_retries": 3, "retry_timeout": timedelta(seconds=10), "backoff": _BACKOFF}
-    # Only the client has the parts of a file that it sends.
+    # Only the client has the parts of a file that it sends: to Azure, to Google, and to S3 by `CLIENT_OPTIONS`.
     PARTS = {"max_retries": 1000, "retry_timeout": timedelta(seconds=SECONDS), "backoff": _BACKOFF}
-
-
-class Bucket(NamedTuple):
-    """Where a URI leads. kind: s3, gs or az; account: Azure's, empty where the environment names it."""
-
-    kind: str
-    name: str
-    prefix: str
-    account: str = ""
-
-
-_KINDS = {"s3": "s3", "gs": "gs", "az": "az", "abfs": "az", "abfss": "az"}
-
-
-def is_object_store(uri: str) -> bool:
-    """Whether a URI, under whichever of its names, is of a kind of store that `ObjectStorage` knows."""
-    return common_name(uri).partition("://")[0] in _KINDS
-
-
-def bucket_of(uri: str) -> Bucket:
-    """The bucket and the place in it; FormatError for a URI without one, or with a secret in it."""
-    scheme, _, rest = common_name(uri).partition("://")
-    place, _, prefix = rest.partition("/")
-    kind = _KINDS[scheme]
-    refuse_user_information(uri, "the URI of a bucket")
-    name, _, host = place.partition("@")
-    if not name:
-        raise FormatError("names no bucket", path=uri, hint="give the bucket and the path in it")
-    return Bucket(kind, name, prefix.strip("/"), host.partition(".")[0])
 
 
 class ObjectStorage:
@@ -228,12 +201,33 @@ class ObjectStorage:
         key = self._lead + check_path(path)
         self._may_show()
         self._changes(path)
-        part = max(PART, -(-(size or 0) // MOST_PARTS))
+        if self._bucket.kind == "s3" and not any(os.environ.get(name) for name in CLIENT_OPTIONS):
+            self._upload(path, pieces, size)
+            return
+        part, identity = piece_bytes(size or 0), secrets.token_hex(16)
         client = self._client(deadline(part), retries=ClientRetries.PARTS)
-        self._ask(path, lambda: obstore.put(
-            client, key, iter(pieces), mode="overwrite", use_multipart=True, chunk_size=part,
-            max_concurrency=PARTS_AT_ONCE,
-        ), tries=1, seconds=LONGEST_SECONDS)  # fmt: skip
+        try:
+            self._ask(path, lambda: obstore.put(
+                client, key, iter(pieces), mode="overwrite", use_multipart=True, chunk_size=part,
+                max_concurrency=PIECES_AT_ONCE, attributes={IDENTITY: identity},
+            ), tries=1, seconds=LONGEST_SECONDS)  # fmt: skip
+        except Unreachable:
+            # The upload may be complete, although its reply was lost. Azure refuses to complete it a second time.
+            if self.identity(path) != identity:
+                raise
+
+    def _upload(self, path: str, pieces: Iterable[bytes], size: int | None) -> None:
+        """Send pieces in parts, each request of which is sent again if it gets no reply.
+
+        The client never repeats the requests that begin and complete an upload to S3, and does not show its id.
+        """
+        from formats.storage.s3.uploads import S3Uploads
+
+        identity = secrets.token_hex(16)
+        is_done = S3Uploads(self._root, media_type="application/octet-stream").send(path, pieces, identity, size)
+        # A completion whose reply was lost may be answered, the second time, with there being no such upload.
+        if not is_done and self.identity(path) != identity:
+            raise Unreachable(f"the upload of {path} was aborted by another program", path=self._root)
 
     def put_pieces(self, path: str, pieces: Iterable[bytes]) -> None:
         """As of `TakesPieces`, for names that one writer alone uses: that a file is there is looked up before, not by

@@ -10,8 +10,8 @@ from formats.redaction import refuse_credentials
 from formats.storage.contract import always
 from formats.storage.hdfs.storage import HdfsStorage, is_hdfs
 from formats.storage.local import LocalStorage
-from formats.storage.objects import ObjectStorage, is_object_store
-from formats.storage.places import SCHEMES, local_name
+from formats.storage.objects import ObjectStorage
+from formats.storage.places import SCHEMES, is_object_store, local_name
 
 STORE = "the path or URI of a store"
 """What messages call a location that is refused: they do not show it."""

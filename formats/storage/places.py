@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+from typing import NamedTuple
+
+from formats.errors import FormatError
+from formats.redaction import refuse_user_information
 
 SCHEMES = "s3://, gs://, abfs://, abfss://, az://, hdfs://, webhdfs://, file://"
 ALIASES = (
@@ -18,6 +22,39 @@ def common_name(uri: str) -> str:
     for pattern, name in ALIASES:
         uri = pattern.sub(name, uri)
     return uri
+
+
+class Bucket(NamedTuple):
+    """The bucket of a URI, and the place in it.
+
+    kind: s3, gs or az.
+    account: of Azure; empty if the environment names it.
+    """
+
+    kind: str
+    name: str
+    prefix: str
+    account: str = ""
+
+
+_KINDS = {"s3": "s3", "gs": "gs", "az": "az", "abfs": "az", "abfss": "az"}
+
+
+def is_object_store(uri: str) -> bool:
+    """Tell whether a URI, under any of its names, is of a kind of store that `ObjectStorage` knows."""
+    return common_name(uri).partition("://")[0] in _KINDS
+
+
+def bucket_of(uri: str) -> Bucket:
+    """Return the bucket of a URI and the place in it. Raises FormatError if it has none, or contains a secret."""
+    scheme, _, rest = common_name(uri).partition("://")
+    place, _, prefix = rest.partition("/")
+    kind = _KINDS[scheme]
+    refuse_user_information(uri, "the URI of a bucket")
+    name, _, host = place.partition("@")
+    if not name:
+        raise FormatError("names no bucket", path=uri, hint="give the bucket and the path in it")
+    return Bucket(kind, name, prefix.strip("/"), host.partition(".")[0])
 
 
 def local_name(path: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from formats.storage.azure.uploads import AzureUploads
 from formats.storage.google.uploads import GoogleUploads
-from formats.storage.objects import bucket_of
+from formats.storage.places import bucket_of
 from formats.storage.s3.uploads import S3Uploads
 from formats.storage.uploads import Uploads
 

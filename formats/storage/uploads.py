@@ -1,19 +1,33 @@
 """Uploads in pieces: begun, filled, completed or given up by whoever knows an upload's id, long after.
 
-obstore uploads in parts, too, and names no upload: what one process has begun no other can complete. What does it lies
-in the rooms `s3`, `azure` and `google`, as `uploads` of each; `uploading` gives those of a place.
+obstore uploads in parts, too, and names no upload: what one process has begun no other can complete, and nobody can
+repeat a request that begins or completes one. What does it lies in the rooms `s3`, `azure` and `google`, as `uploads`
+of each; `uploading` gives those of a place.
 """
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
+from formats.errors import FormatError
+
+IDENTITY = "absput"
+"""Under this name each object says by which call it was put: a word that all object stores allow."""
 PIECE = 8 << 20
 """Bytes in one request; S3 takes no less than 5 MiB, but for the last."""
 MOST_PIECES = 9_000
 """Of one upload; S3 takes 10,000."""
+PIECES_AT_ONCE = 4
+
+
+def piece_bytes(size: int) -> int:
+    """Return how much of an upload of `size` bytes one request sends."""
+    return max(PIECE, -(-size // MOST_PIECES))
 
 
 class Upload(NamedTuple):
@@ -37,7 +51,29 @@ class Uploads(ABC):
 
     def piece_bytes(self, size: int) -> int:
         """How much of an upload of so many bytes is put at once."""
-        return max(PIECE, -(-size // MOST_PIECES))
+        return piece_bytes(size)
+
+    def send(self, path: str, data: Iterable[bytes], identity: str, size: int | None = None) -> bool:
+        """Make an object of data appear by a new upload; return as `complete`. If it fails, the upload is aborted.
+
+        data: in chunks of any size, taken in this thread while pieces are on their way.
+        size: of all data in bytes, if it is known.
+        """
+        id = self.begin(path, identity)
+        etags: list[str] = []
+        sent: deque[Future[str]] = deque()
+        try:
+            with ThreadPoolExecutor(PIECES_AT_ONCE, thread_name_prefix="abs-upload") as pool:
+                for number, piece in enumerate(_pieces(data, self.piece_bytes(size or 0)), 1):
+                    if len(sent) == PIECES_AT_ONCE:  # no more of the data in memory
+                        etags.append(sent.popleft().result())
+                    sent.append(pool.submit(self.put, path, id, number, piece))
+            etags += [future.result() for future in sent]
+            return self.complete(path, id, etags, identity)
+        except BaseException:
+            with contextlib.suppress(FormatError, OSError):  # readers see none of it; a lifecycle rule removes it
+                self.abort(path, [id])
+            raise
 
     @abstractmethod
     def begin(self, path: str, identity: str) -> str:
@@ -73,3 +109,16 @@ class Uploads(ABC):
         """See to it that no upload makes one of these objects appear, all of which are there, once more. Nothing where
         an upload ends with the request that completes it."""
         return
+
+
+def _pieces(data: Iterable[bytes], size: int) -> Iterator[bytes]:
+    """Return data in pieces of `size` bytes, of which the last may be smaller; at least one."""
+    rest, is_begun = bytearray(), False
+    for chunk in data:
+        rest += chunk
+        while len(rest) >= size:
+            yield bytes(rest[:size])
+            del rest[:size]
+            is_begun = True
+    if rest or not is_begun:
+        yield bytes(rest)

@@ -32,7 +32,7 @@ CUTS_PATHS = {
     "formats/spark/checkpoint.py",
     "formats/spark/logs/operators.py",
     "formats/storage/contract.py", "formats/storage/hadoop.py", "formats/storage/hdfs/storage.py",
-    "formats/storage/objects.py", "formats/storage/reading.py",
+    "formats/storage/objects.py", "formats/storage/places.py", "formats/storage/reading.py",
 }
 """What they cut at `/` are paths of files, or in a schema."""
 

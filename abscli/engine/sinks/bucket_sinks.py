@@ -18,9 +18,7 @@ from formats.native.facts import SinkFile, UploadFacts
 from formats.native.sink import PartId
 from formats.native.sink_bucket import SinkBucket, object_name
 from formats.scratch import scratch
-from formats.storage.uploads import PIECE
-
-PIECES_AT_ONCE = 4
+from formats.storage.uploads import PIECE, PIECES_AT_ONCE
 
 
 class BucketSink(StagingSink):

@@ -17,7 +17,7 @@ from formats.native import layout
 from formats.native.facts import PartFacts
 from formats.native.packs import Loose, encode_pack
 from formats.storage import ObjectStorage
-from formats.storage.objects import PART
+from formats.storage.uploads import PIECE
 
 PACKED = 1 << 20
 """Bytes of a file that is too large for a pack: it is sent as soon as it is there, beside the others."""
@@ -47,8 +47,8 @@ class Loader:
             self.files[path] = head
             return
         place = self.elsewhere[path] = layout.large(path, self._incarnation)
-        head += _up_to(PART - len(head), rest)
-        if len(head) <= PART:
+        head += _up_to(PIECE - len(head), rest)
+        if len(head) <= PIECE:
             self._storage.put(place, head)
         else:
             self._storage.put_parts(place, _cut(itertools.chain((head,), rest)))
@@ -71,8 +71,8 @@ def _cut(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
     """The same bytes, in pieces none of which is larger than a part of an upload."""
     for piece in pieces:
         view = memoryview(piece).cast("B")
-        for start in range(0, len(view), PART):
-            yield bytes(view[start : start + PART])
+        for start in range(0, len(view), PIECE):
+            yield bytes(view[start : start + PIECE])
 
 
 @dataclass(slots=True)

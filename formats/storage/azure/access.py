@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote, urlsplit
 from formats.errors import FormatError
 from formats.storage.azure.shared_key import authorization, string_to_sign
 from formats.storage.azure.tokens import client_token, machine_token
-from formats.storage.objects import Bucket
+from formats.storage.places import Bucket
 from formats.storage.urls import query_of
 
 VERSION = "2021-12-02"

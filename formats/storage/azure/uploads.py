@@ -28,8 +28,7 @@ from formats.errors import Damaged
 from formats.storage.azure.access import account_of, authorized, azure_access, container_url
 from formats.storage.contract import AT_ONCE, check_path
 from formats.storage.http_uploads import Answer, HttpUploads, text
-from formats.storage.objects import IDENTITY
-from formats.storage.uploads import Upload
+from formats.storage.uploads import IDENTITY, Upload
 from formats.storage.urls import path_of
 
 BLOCK = re.compile(r"([0-9a-f]{10}[0-9a-f]{16})\d{5}[0-9a-f]{32}", re.ASCII)

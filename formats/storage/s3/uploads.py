@@ -13,10 +13,9 @@ from formats.errors import Damaged, NotFound, Unreachable
 from formats.storage.contract import REACH, check_path
 from formats.storage.credentials import s3_settings
 from formats.storage.http_uploads import HttpUploads, text
-from formats.storage.objects import IDENTITY
 from formats.storage.s3.roles import s3_keys
 from formats.storage.s3.signing import signed
-from formats.storage.uploads import Upload
+from formats.storage.uploads import IDENTITY, Upload
 from formats.storage.urls import path_of, query_of
 
 GONE = frozenset({"NoSuchUpload", "NoSuchKey"})
@@ -25,15 +24,19 @@ OTHER_PARTS = frozenset({"InvalidPart", "InvalidPartOrder", "EntityTooSmall"})
 
 
 class S3Uploads(HttpUploads):
-    """As of `Uploads`."""
+    """As of `Uploads`. media_type: of the objects."""
 
     no_bucket = "NoSuchBucket"
     outcomes = GONE | OTHER_PARTS
     # Some of which stand in an answer of status 200 or 400, or come while another completes the same.
     try_again = frozenset({"OperationAborted", "RequestTimeout", "InternalError", "SlowDown", "ServiceUnavailable"})
 
+    def __init__(self, uri: str, *, media_type: str = "application/x-ndjson") -> None:
+        super().__init__(uri)
+        self._media_type = media_type
+
     def begin(self, path: str, identity: str) -> str:
-        headers = {f"x-amz-meta-{IDENTITY}": identity, "content-type": "application/x-ndjson"}
+        headers = {f"x-amz-meta-{IDENTITY}": identity, "content-type": self._media_type}
         answer = self._ask("POST", path, {"uploads": ""}, headers=headers)
         if id := text(answer.xml, "UploadId"):
             return id

@@ -16,8 +16,8 @@ from formats.native import layout
 from formats.native.facts import PartFacts
 from formats.native.packs import Loose, read_pack
 from formats.storage import MemoryStorage, ObjectStorage, ranges
-from formats.storage.objects import PART
 from formats.storage.ranges import range_of, whole_file
+from formats.storage.uploads import PIECE
 from tests.support.objects.places import bucket_place
 from tests.support.objects.servers import ObjectServer
 from tests.support.stores.packed import PackedBuild
@@ -148,8 +148,8 @@ def test_a_server_that_is_gone_ends_the_worker_and_acks_nothing(
     "sizes",
     [
         (0,), (PACKED,), (1,) * 40,
-        (PACKED + 1,), (PACKED, 1), (PART,),
-        (PART + 1,), (PACKED, PART, 3), (2 * PART + 5,),
+        (PACKED + 1,), (PACKED, 1), (PIECE,),
+        (PIECE + 1,), (PACKED, PIECE, 3), (2 * PIECE + 5,),
     ],
 )  # fmt: skip
 def test_a_file_has_the_same_bytes_wherever_it_lies(bucket: ObjectStorage, sizes: tuple[int, ...]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import random
+import re
 import time
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -22,6 +24,7 @@ from formats.storage import (
     walk,
 )
 from formats.storage import objects as module
+from formats.storage.uploading import open_uploads
 from tests.support.objects.fixtures import Servers, use
 from tests.support.objects.places import Place, bucket_place
 from tests.support.objects.proxy import Proxy, proxy_to
@@ -60,6 +63,54 @@ def test_a_file_that_is_put_over_another_is_there_though_replies_are_lost(proxie
     for number in range(9):
         place.open().put("beat", bytes([number]), replace=True)
         assert place.open().read("beat") == bytes([number])
+
+
+BEGIN, COMPLETE, BLOCKS = "POST .*[?&]uploads", "POST .*[?&]uploadId", "PUT .*comp=blocklist"
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize(
+    ("server", "request_", "has_done"),
+    [
+        ("S3 by moto", BEGIN, False), ("S3 by moto", BEGIN, True),
+        ("S3 by moto", COMPLETE, False), ("S3 by moto", COMPLETE, True),
+        ("Azure by Azurite", BLOCKS, False), ("Azure by Azurite", BLOCKS, True),
+        ("Google by a server in memory", COMPLETE, True),
+    ],
+)  # fmt: skip
+def test_an_upload_whose_begin_or_completion_gets_no_reply_is_made_once(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch, server: str, request_: str, has_done: bool
+) -> None:
+    kind = servers.get(server)
+    data = random.Random(0).randbytes(9 << 20)
+    with proxy_to(kind.port) as proxy:
+        storage = bucket_place(use(kind, monkeypatch, proxy.port)).open()
+        assert isinstance(storage, ObjectStorage)
+        storage.put("known", b"")
+        for name in ("DEADLINE", "SERVER_COPY"):
+            monkeypatch.setattr(retrying, name, 3.0)
+        monkeypatch.setattr(retrying, "SLOWEST", 1 << 30)
+        proxy.hangs, proxy.hangs_at, proxy.has_done = 1, re.compile(request_), has_done
+        storage.put_parts("state", (data[at : at + 1_000_000] for at in range(0, len(data), 1_000_000)))
+        assert not proxy.hangs
+        assert storage.read("state") == data
+        assert [entry.name for entry in storage.list("")] == ["known", "state"]
+
+
+def test_an_upload_that_cannot_be_completed_is_aborted(
+    s3: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = bucket_place(s3).open()
+    assert isinstance(storage, ObjectStorage)
+
+    def broken() -> Iterator[bytes]:
+        yield bytes(9 << 20)
+        raise ValueError("no more")
+
+    with pytest.raises(ValueError, match="no more"):
+        storage.put_parts("state", broken())
+    assert storage.size("state") is None
+    assert open_uploads(storage.root).below() == []
 
 
 @pytest.fixture

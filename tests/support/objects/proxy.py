@@ -38,7 +38,8 @@ class Proxy:
     lists_old: the share of lists that are answered as they were at some earlier time.
     down: no request comes through, and none is answered.
     status: answered to all requests in place of 0, without doing them; retry_after: what that says besides.
-    hangs: how many of the next requests get no reply.
+    hangs: how many of the next requests get no reply, of those whose method and URL contain hangs_at; has_done: the
+    server does what they ask.
     late_share: of all requests, the share that take late_seconds longer.
     strip: headers of requests that do not come through, in lower case.
     requests: by method; urls: of all of them, in their order.
@@ -59,6 +60,8 @@ class Proxy:
         self.retry_after: str | None = None
         self.refused = 0
         self.hangs = 0
+        self.hangs_at = re.compile("")
+        self.has_done = False
         self.late_share, self.late_seconds = 0.0, 0.0
         self.strip: frozenset[str] = frozenset()
         self.requests: Counter[str] = Counter()
@@ -124,11 +127,10 @@ def _handler(proxy: Proxy, port: int) -> type[BaseHTTPRequestHandler]:
             if proxy.down:
                 self.close_connection = True
                 return
-            if proxy.hangs:
-                proxy.hangs -= 1
-                self.close_connection = True
-                self.connection.settimeout(120)
-                self.connection.recv(1)
+            hangs = proxy.hangs > 0 and proxy.hangs_at.search(f"{self.command} {self.path}") is not None
+            proxy.hangs -= hangs
+            if hangs and not proxy.has_done:
+                self._hang()
                 return
             if proxy.status:
                 self._refuse()
@@ -146,13 +148,15 @@ def _handler(proxy: Proxy, port: int) -> type[BaseHTTPRequestHandler]:
                 data = reply.read()
             finally:
                 server.close()
+            if hangs:
+                self._hang()
+                return
             if loses:
                 self.close_connection = True
                 if proxy.fault is Fault.ERROR:
                     self.send_error(500)
                 elif proxy.fault is Fault.SILENCE:
-                    self.connection.settimeout(60)
-                    self.connection.recv(1)
+                    self._hang()
                 return
             reply, data = proxy.listed(self.command, self.path, reply, data)
             self.send_response_only(reply.status, reply.reason)
@@ -167,6 +171,12 @@ def _handler(proxy: Proxy, port: int) -> type[BaseHTTPRequestHandler]:
             if self.command != "HEAD":
                 self.wfile.write(data)
             self.wfile.flush()
+
+        def _hang(self) -> None:
+            """Wait until the client gives up."""
+            self.close_connection = True
+            self.connection.settimeout(120)
+            self.connection.recv(1)
 
         def _refuse(self) -> None:
             proxy.refused += 1

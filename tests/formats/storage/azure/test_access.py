@@ -12,7 +12,7 @@ from formats.errors import FormatError
 from formats.storage import ObjectStorage
 from formats.storage.azure.access import Access, authorized, azure_access, container_url
 from formats.storage.azure.shared_key import authorization, string_to_sign
-from formats.storage.objects import bucket_of
+from formats.storage.places import bucket_of
 from formats.storage.uploading import open_uploads
 from tests.support.objects.fixtures import Servers, use
 from tests.support.objects.places import bucket_place
