@@ -180,7 +180,7 @@ class Display:
                     )  # fmt: skip
             case WatermarkReleased(source, seconds, is_told):
                 if is_told:
-                    text = f"source {source} does not hold the watermark back any more, after {seconds:.0f} s"
+                    text = f"source {source} no longer holds back the watermark, after {seconds:.0f} s"
                     output.note(text, event="watermark-released", operator=source, seconds=round(seconds, 3))
             case SlotsAwaited(slots, seconds):
                 text = f"waiting for slots: {slots} so far, after {seconds:.0f} s"

@@ -19,19 +19,19 @@ from abscli.engine.losses.decisions import Loss
 
 
 class Launcher(Protocol):
-    """What starts workers, and waits for them when it is left."""
+    """Starts workers, and waits for them when its block ends."""
 
     @property
     def host(self) -> str:
-        """Where the coordinator is: as workers reach it."""
+        """Return the host of the coordinator, as workers reach it."""
 
     @property
     def bind(self) -> str:
-        """The address on which it listens."""
+        """Return the address on which it listens."""
 
     @property
     def pulse(self) -> bool:
-        """Whether workers are processes of their own, which may stand still without a word."""
+        """Tell whether workers are separate processes, which may freeze without a word."""
 
     @property
     def in_clear(self) -> UsageError | None:
@@ -59,8 +59,10 @@ class Launcher(Protocol):
 
 
 def misplaced(hello: Hello, seen_at: str) -> EngineStopped | None:
-    """What is wrong with where a worker says that it listens; None if others can reach that. seen_at: the address that
-    it comes from."""
+    """Return the error for an address that others cannot reach; None if they can.
+
+    seen_at: the address from which the worker has connected.
+    """
     if not is_loopback(hello.host) or is_loopback(seen_at):
         return None
     return EngineStopped(
@@ -84,17 +86,17 @@ class Crew:
 
     @property
     def complete(self) -> bool:
-        """Whether all are there."""
+        """Tell whether all workers have connected."""
         return len(self._hellos) == self.size
 
     @property
     def absent(self) -> list[int]:
-        """Who is not there."""
+        """Return the workers that have not connected."""
         return [number for number in range(self.size) if number not in self._hellos]
 
     @property
     def addresses(self) -> tuple[tuple[str, int], ...]:
-        """Where each listens, by number; all are there."""
+        """Return the address of each worker, by number. All must have connected."""
         hellos = [self._hellos[number] for number in range(self.size)]
         return tuple((hello.host, hello.port) for hello in hellos)
 
@@ -104,15 +106,15 @@ class Crew:
         self._launcher.launch(number, launch, lambda error: failed(number, launch, error))
 
     def is_newest(self, number: int, launch: int) -> bool:
-        """Whether none was launched under this number since."""
+        """Tell whether no later worker was launched under this number."""
         return self._launches.get(number) == launch
 
     def is_there(self, number: int) -> bool:
-        """Whether it has come, and was not dismissed."""
+        """Tell whether a worker has connected, and was not dismissed."""
         return number in self._hellos
 
     def welcome(self, hello: Hello, connection: Connection) -> None:
-        """It is there."""
+        """Note that a worker has connected."""
         self._hellos[hello.worker] = hello
         self._last[hello.worker] = hello
         self.connections[hello.worker] = connection
@@ -133,32 +135,32 @@ class Crew:
         self._launcher.kill(number, hello.pid if hello is not None else None)
 
     def title(self, number: int) -> str:
-        """What a worker is called, by the newest that has come: `worker 1 on h1 (process 4711)`."""
+        """Return the name of the newest worker of a number, such as `worker 1 on h1 (process 4711)`."""
         if (hello := self._last.get(number)) is None:
             return f"worker {number}"
         return f"worker {number} on {hello.machine} (process {hello.pid})"
 
     def pids(self) -> dict[int, int]:
-        """The newest process of each that has come, also of those that have left."""
+        """Return the newest process of each worker that has connected, also of those that have left."""
         return {number: hello.pid for number, hello in self._last.items()}
 
     def send(self, number: int, message: msgspec.Struct) -> None:
-        """To one that is there."""
+        """Send a message to a worker that has connected."""
         if (connection := self.connections.get(number)) is not None:
             connection.send_message(message)
 
     def tell(self, message: msgspec.Struct) -> None:
-        """To all that are there."""
+        """Send a message to all workers that have connected."""
         for connection in list(self.connections.values()):  # a send that fails takes its connection out
             connection.send_message(message)
 
     def is_at(self, number: int, address: tuple[str, int]) -> bool:
-        """Whether this is where the worker that is there listens."""
+        """Tell whether a worker listens at this address now."""
         hello = self._hellos.get(number)
         return hello is not None and (hello.host, hello.port) == address
 
     def is_incarnation(self, number: int, incarnation: str) -> bool:
-        """Whether this is the one that is there, and not one from before it."""
+        """Tell whether this is the incarnation that is connected now."""
         hello = self._hellos.get(number)
         return hello is not None and hello.incarnation == incarnation
 

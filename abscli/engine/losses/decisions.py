@@ -1,5 +1,5 @@
-"""What follows from the loss of workers, decided apart from sockets and processes: which tasks restart, and whether
-they may once more (design of live partial recovery: rules R10, C7 and C8 of `abscli.protocol`)."""
+"""Decisions after the loss of workers, apart from sockets and processes: which tasks restart, and whether they may
+again (design of live partial recovery: rules R10, C7 and C8 of `abscli.protocol`)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FIRST_PAUSE = 0.25
 
 
 class Scope(StrEnum):
-    """What restarts when a worker is lost: its tasks alone, the planner's recovery set, or every task."""
+    """The tasks that restart when a worker is lost: its own, the planner's recovery set, or all."""
 
     LOCAL = "local"
     SUBGRAPH = "subgraph"
@@ -52,12 +52,12 @@ class Restarting:
 
 
 def everything(topology: Topology) -> dict[str, Ranges]:
-    """Every task of the job, as at its beginning."""
+    """Return all tasks of the job, as at its beginning."""
     return {op.id: Ranges.span(0, op.parallelism) for op in topology.operators}
 
 
 def restarting(topology: Topology, lost: Iterable[int], workers: int, scope: Scope, epoch: int) -> Restarting:
-    """What restarts from `epoch` when these workers are lost: what `plan-recovery --failed-worker` prints.
+    """Return the tasks that restart from `epoch` when workers are lost, as `plan-recovery --failed-worker` prints them.
 
     From the beginning everything does: which files a source has is written down with its first epoch, and until then
     a source that looks again may find others.
@@ -126,30 +126,30 @@ def all_tasks(subtasks: Subtasks) -> frozenset[TaskId]:
 
 
 def of_worker(subtasks: Subtasks, number: int, topology: Topology, workers: int) -> dict[str, Ranges]:
-    """Those of them that one worker holds."""
+    """Return the subtasks that one worker holds."""
     holds = subtasks_of(topology, [number], workers)
     both = {id: numbers & holds[id] for id, numbers in subtasks.items() if id in holds}
     return {id: numbers for id, numbers in both.items() if numbers}
 
 
 def merged(subtasks: Subtasks, more: Subtasks) -> dict[str, Ranges]:
-    """The tasks of both."""
+    """Return the union of two sets of subtasks."""
     return {id: subtasks.get(id, EMPTY) | more.get(id, EMPTY) for id in dict.fromkeys([*subtasks, *more])}
 
 
 def count_of(subtasks: Subtasks) -> int:
-    """How many tasks there are."""
+    """Count subtasks."""
     return sum(numbers.count for numbers in subtasks.values())
 
 
 def texts(subtasks: Subtasks) -> dict[str, str]:
-    """As messages and files have them: `{"counts": "0-3,7"}`."""
+    """Return subtasks as in messages and files: `{"counts": "0-3,7"}`."""
     return {id: str(numbers) for id, numbers in subtasks.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Why a worker's tasks are lost.
+    """The reason that the tasks of a worker are lost.
 
     cause: what happened to it, for people.
     error: what the job ends with where they may not be started again.
@@ -162,7 +162,7 @@ class Loss:
 
 
 class Restarts:
-    """How often an attempt may restart tasks. most: within WITHIN_EPOCHS complete epochs."""
+    """Limits how often an attempt restarts tasks. most: restarts within WITHIN_EPOCHS complete epochs."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -170,8 +170,10 @@ class Restarts:
         self._raised: dict[RaisedAt, int] = {}
 
     def pause(self, epochs: int) -> float | None:
-        """Seconds before what is lost now is started again; None if that has been too often. epochs: completed so
-        far by the attempt."""
+        """Return the seconds before lost tasks restart; None after too many restarts.
+
+        epochs: completed so far by the attempt.
+        """
         self._at = [at for at in self._at if epochs - at < WITHIN_EPOCHS]
         if len(self._at) >= self.most:
             return None
@@ -181,12 +183,12 @@ class Restarts:
 
 
     def raised_again(self, at: RaisedAt, epochs: int) -> bool:
-        """Whether a function has raised there before, not long ago: then it will always."""
+        """Tell whether a function has raised there before, not long ago: then it will always."""
         before, self._raised[at] = self._raised.get(at), epochs
         return before is not None and epochs - before < WITHIN_EPOCHS
 
     def exhausted(self, losses: Mapping[int, Loss]) -> EngineError:
-        """What the job ends with when `pause` is None."""
+        """Return the error of the job when `pause` is None."""
         error = next((loss.error for loss in losses.values() if loss.error.exit_code == JobFailed.exit_code), None)
         if error is not None or not self.most:
             return error or next(iter(losses.values())).error
@@ -279,7 +281,7 @@ class Unrecovered:
         self.taken = None
 
     def ended(self, topology: Topology, now: float) -> Recovery:
-        """What it was, now that all that restarted has caught up."""
+        """Return the recovery, now that all restarted tasks have caught up."""
         again = [count - self.restored.get(number, 0) for number, count in self.dropped.items()]
         return Recovery(
             number=self.number,

@@ -85,7 +85,7 @@ class Restarted:
 
 @dataclass(frozen=True, slots=True)
 class Ties:
-    """What losses have to do with the rest of a coordinator.
+    """Connects the handling of losses with the rest of a coordinator.
 
     do: tell the machine, and do what it says.
     records: that a worker had said it has read; None where it has said nothing.
@@ -156,29 +156,29 @@ class Losses:
 
     @property
     def settled(self) -> bool:
-        """Whether everybody is there, and nothing is being made up for."""
+        """Tell whether all workers have connected, and no recovery is running."""
         return self._unrecovered is None and not self._losses and self._crew.complete
 
     @property
     def is_starting(self) -> bool:
-        """Whether tasks are about to start, and not all workers are ready."""
+        """Tell whether tasks are about to start, and not all workers are ready."""
         return self._starting is not None
 
     # -- time ---------------------------------------------------------------------------------------------
 
     @property
     def moments(self) -> Iterable[float]:
-        """When there is something to do that only the clock says."""
+        """Return the times at which something is due without a message."""
         return [self._gathered_at, *self._launch_at.values()]
 
     def begin(self) -> None:
-        """Launch everybody for the first time."""
+        """Launch all workers for the first time."""
         self._awaited_since = time.monotonic()
         for number in range(self._crew.size):
             self._crew.launch(number, self._ties.failed)
 
     def end_recovery(self) -> None:
-        """Say that what was lost is there again, when it is."""
+        """Report the end of a recovery, when all that was lost has caught up."""
         if self._unrecovered is None or self._starting is not None or self._repeating or self._coordinator.recovering:
             return
         done, self._unrecovered = self._unrecovered, None
@@ -188,7 +188,7 @@ class Losses:
         self._ties.on_news(Recovered(recovery))
 
     def keep_crew(self) -> None:
-        """Who is silent is lost, who is lost is replaced, and whoever does not come is waited for no longer."""
+        """Mark unresponsive workers as failed, start replacements, and give up on replacements that do not connect."""
         now = time.monotonic()
         self._look_for_silence(now)
         if now >= self._gathered_at:
@@ -325,7 +325,7 @@ class Losses:
             self._ties.abandon(error)
 
     def launch_failed(self, worker: int, launch: int, error: EngineError) -> None:
-        """What was launched as a worker has ended without having said why."""
+        """Note that a launched worker has ended without a reason."""
         if not self._crew.is_newest(worker, launch):
             return
         if self._crew.is_there(worker):
@@ -343,7 +343,7 @@ class Losses:
         self._gathered_at = min(self._gathered_at, self._awaited_since + GATHER_SECONDS)
 
     def _next(self, code: int, hint: str | None) -> str | None:
-        """What to do about a worker's failure. hint: its own, which is what to mend where the job can go on after."""
+        """Return the hint for the failure of a worker. hint: its own, if the job can resume after a fix."""
         if code == JobFailed.exit_code:
             return self._journal.hint(hint or "fix the function or the input")
         if code == EngineStopped.exit_code:
@@ -419,7 +419,7 @@ class Losses:
     # -- what stops and starts again ----------------------------------------------------------------------
 
     def stop(self, action: Stop) -> None:
-        """What restarts stops where it still runs."""
+        """Stop the tasks that restart, where they still run."""
         self._held.clear()  # what was held back is of epochs below the floor
         self._floor = action.floor
         subtasks = texts(by_operator(action.tasks, self._topology))
@@ -432,7 +432,7 @@ class Losses:
         self._crew.tell(StopTasks(action.attempt, subtasks, action.floor, action.epoch, self._again))
 
     def stopped(self, answer: TasksStopped) -> None:
-        """A worker has."""
+        """Note that a worker has stopped its tasks."""
         worker, attempt, dropped = answer.worker, answer.attempt, answer.dropped
         if attempt != self._coordinator.attempt:
             return
@@ -455,7 +455,7 @@ class Losses:
                 self._ties.do(Stopped(TaskId(id, subtask), attempt))
 
     def restart(self, action: Restart) -> None:
-        """What was stopped starts when everybody is there."""
+        """Start the stopped tasks when all workers have connected."""
         self._restarted_in.update(dict.fromkeys(action.tasks, action.attempt))
         subtasks = by_operator(action.tasks, self._topology)
         self._starting = Restarted(action.attempt, subtasks, action.epoch, self._floor, self._again)
@@ -530,5 +530,5 @@ class Losses:
             self._crew.tell(message)
 
     def is_of_now(self, task: TaskId, attempt: int) -> bool:
-        """Whether a task that says something under this attempt has not been started again since."""
+        """Tell whether a task has not been restarted since the attempt that its message names."""
         return attempt >= self._restarted_in.get(task, 0)

@@ -1,4 +1,4 @@
-"""Who is not heard of: what is said about it, and which of two workers that do not hear each other is to go."""
+"""Unresponsive workers: reports about them, and which of two that do not reach each other has to leave."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """Two workers that reach the coordinator and not each other. lost: the one that is to go; seconds: of silence."""
+    """Two workers that reach the coordinator and not each other. lost: has to leave; seconds: of silence."""
 
     lost: int
     other: int
@@ -22,23 +22,25 @@ class Apart:
 
 
 class Complaints:
-    """What workers say of each other. A complaint counts until it has not been repeated for some heartbeats."""
+    """Complaints of workers about each other. One counts until it has not been repeated for some heartbeats."""
 
     def __init__(self, patience: Patience) -> None:
         self._patience = patience
         self._silences: dict[Pair, tuple[float, float]] = {}
 
     def heard(self, worker: int, peer: int, seconds: float, now: float) -> None:
-        """A worker has not heard of a peer for so long."""
+        """Note that a worker has not heard of a peer for some seconds."""
         self._silences[min(worker, peer), max(worker, peer)] = seconds, now
 
     def forget(self, worker: int) -> None:
-        """What was said by one, and of it, holds no more."""
+        """Drop the complaints by a worker, and about it."""
         self._silences = {pair: silence for pair, silence in self._silences.items() if worker not in pair}
 
     def standing(self, now: float, silences: Mapping[int, float]) -> dict[Pair, float]:
-        """Seconds by pair. silences: of workers towards the coordinator: where one of two is silent there, too, it is
-        the only one that there is something to say of."""
+        """Return the seconds of silence of each pair.
+
+        silences: of workers towards the coordinator. A pair with such a worker is left out: that silence is reported.
+        """
         fresh = now - self._patience.pause
         self._silences = {pair: silence for pair, silence in self._silences.items() if silence[1] >= fresh}
         return {
@@ -48,7 +50,7 @@ class Complaints:
         }
 
     def due(self, now: float, silences: Mapping[int, float]) -> Apart | None:
-        """Who has to go now: with whom most others have no connection; else the higher number."""
+        """Return the worker that has to leave now: the one that most others do not reach; else the higher number."""
         standing = self.standing(now, silences)
         # A beat later, so that whoever has the same to say has said it.
         long = [pair for pair, seconds in standing.items() if seconds > self._patience.lost + self._patience.beat]
@@ -67,26 +69,26 @@ def unresponsive(silences: Mapping[int | Pair, float], seconds: float) -> frozen
 
 
 class Stalls:
-    """What has been said of silences: each once, and once that it is over. A key is a worker's number, or a pair."""
+    """Silences that were reported: each once, and once that it is over. A key is a worker's number, or a pair."""
 
     def __init__(self) -> None:
         self._told: dict[int | Pair, float] = {}
 
     def begun(self, silences: Mapping[int | Pair, float], stall: float) -> list[int | Pair]:
-        """Of what is to be said that it has begun."""
+        """Return the silences to report as begun."""
         new = [key for key, seconds in silences.items() if seconds > stall and key not in self._told]
         self._told.update({key: silences[key] for key in silences if key in self._told or key in new})
         return new
 
     def ended(self, silences: Mapping[int | Pair, float], stall: float) -> dict[int | Pair, float]:
-        """Of what is to be said that it is over, and how long it was."""
+        """Return the silences to report as over, with their seconds."""
         over = {key: seconds for key, seconds in self._told.items() if silences.get(key, 0.0) <= stall}
         for key in over:
             del self._told[key]
         return over
 
     def forget(self, worker: int) -> None:
-        """One that is lost is heard of no more, and that is known."""
+        """Drop the silences of a lost worker, which is known to be silent."""
         self._told = {
             key: seconds
             for key, seconds in self._told.items()

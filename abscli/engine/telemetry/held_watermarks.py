@@ -20,9 +20,9 @@ from formats.watermark import lowest
 K = TypeVar("K")
 
 QUIET_SECONDS: Final = 10.0
-"""Without rows, after which an input is said to hold the watermark back."""
+"""Seconds without rows after which an input is reported to hold back the watermark."""
 AGAIN_SECONDS: Final = 600.0
-"""From one report about an input to the next."""
+"""Seconds from one report about an input to the next."""
 
 
 class Split(NamedTuple):

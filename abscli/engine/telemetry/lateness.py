@@ -17,7 +17,11 @@ _MOST_NAMED = 5
 
 
 class Lateness:
-    """Of one attempt. timeout: seconds that an epoch may take; workers: their numbers."""
+    """Finds the causes of late epochs of one attempt.
+
+    timeout: seconds that an epoch may take.
+    workers: their numbers.
+    """
 
     def __init__(self, timeout: float, workers: Iterable[int]) -> None:
         self._timeout = timeout
@@ -39,12 +43,12 @@ class Lateness:
         self._told, self._asked = 0, None
 
     def answered(self, answer: Lagging) -> None:
-        """What a worker says of an epoch that was given up."""
+        """Take the report of a worker about an aborted epoch."""
         if self._asked is not None and answer.epoch == self._asked[0]:
             self._answers[answer.worker] = answer
 
     def due(self, now: float, last_complete: int) -> Late | None:
-        """What is to be told now, if anything."""
+        """Return the report that is due now; None without one."""
         if self._asked is None:
             return None
         epoch, since = self._asked
@@ -66,7 +70,7 @@ class Lateness:
 
 
 def _causes(lags: list[Lag]) -> Iterable[str]:
-    """Who is slow by itself, and not for want of a barrier from one that is."""
+    """Name the tasks that are slow by themselves, and do not wait for a barrier of a slow task."""
     before = {lag.task for lag in lags if lag.doing in ("begin", "align", "emit")}
     for lag in sorted(lags, key=lambda lag: -lag.seconds):
         blocking = [channel for channel in lag.awaits if channel.sender in before - {lag.task}]

@@ -73,7 +73,7 @@ class _Elapsed:
 
 
 class JobMetrics:
-    """What a job has done since it was started, by the names of Prometheus: seconds, bytes, and `_total` of what grows.
+    """Count what a job has done since it started, by the names of Prometheus: seconds, bytes, and `_total` of counters.
 
     To be told of progress and of news, as a display is; scraped from other threads.
     """
@@ -143,7 +143,7 @@ class JobMetrics:
         self._late = Counter("abs_late_warnings", "Warnings of epochs that take too long.", registry=registry)
 
     def progress(self, progress: Progress) -> None:
-        """How far the job is."""
+        """Take the progress of the job."""
         self._epoch.set(progress.epoch)
         self._open.set(len(progress.open_epochs))
         self._circulating.set(progress.circulating)
@@ -154,7 +154,7 @@ class JobMetrics:
             self._read = progress.records
 
     def news(self, news: News) -> None:
-        """What has just happened."""
+        """Count an event."""
         match news:
             case EpochDone():
                 self._completed_at = news.at

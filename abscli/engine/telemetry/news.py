@@ -1,4 +1,4 @@
-"""What happens in a running job that somebody may want to be told of at once."""
+"""Events of a running job that are reported at once."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class Silent:
 
 @dataclass(frozen=True, slots=True)
 class HeardAgain:
-    """That is over. seconds: that it lasted."""
+    """A silence is over. seconds: its duration."""
 
     worker: str
     peer: str | None

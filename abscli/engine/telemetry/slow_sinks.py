@@ -10,7 +10,7 @@ from abscli.engine.telemetry.news import EpochDone, SlowSink
 IN_A_ROW: Final = 3
 """Slow epochs before a sink is named."""
 AT_LEAST_SECONDS: Final = 1.0
-"""That an epoch takes before it counts as slow."""
+"""Seconds that an epoch takes before it counts as slow."""
 QUICK_IN_A_ROW: Final = 10
 """Epochs in time after which a sink is named again as if it had never been."""
 

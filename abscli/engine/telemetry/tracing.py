@@ -38,7 +38,7 @@ def check_trace(path: str, store: str) -> None:
 
 
 class TraceFile:
-    """Where lines go; attempts are appended. OSError where it cannot be written."""
+    """Write traces to a file; attempts are appended. Raises OSError if it cannot be written."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -83,7 +83,7 @@ class WorkerTrace:
         self._lines = bytearray()
 
     def maker(self, attempt: int, again: Collection[TaskId] = ()) -> Callable[..., Task]:
-        """What makes the tasks that start in an attempt. again: those that take steps again."""
+        """Return a function that makes the tasks of an attempt. again: the tasks that replay their steps."""
 
         def make(name: TaskId, *arguments: Any, **options: Any) -> Task:
             life = f"{self._name}.{next(self._lives)}"

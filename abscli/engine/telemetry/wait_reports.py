@@ -1,4 +1,4 @@
-"""Which waits of sources and sinks are reported, and when: after five seconds, then rarely, and when they are over."""
+"""Reports about waits of sources and sinks: after five seconds, then rarely, and when they are over."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from abscli.engine.telemetry.news import OperatorContinues, OperatorWaits
 from abscli.engine.waits import Doing, StepTimer, Wait
 
 FIRST_SECONDS: Final = 5.0
-"""After which a wait is reported."""
+"""Seconds after which a wait is reported."""
 FORGET_SECONDS: Final = 60.0
-"""Without a wait, after which the next one is reported as the first was."""
+"""Seconds without a wait after which the next one is reported as the first was."""
 EVERY_SECONDS: Final = 0.5
-"""From one look at the steps of the driver to the next."""
+"""Seconds from one look at the steps of the driver to the next."""
 DRIVER: Final = -1
 """Stands for the driver among the numbers of workers."""
 

@@ -1,4 +1,4 @@
-"""What a sink of a job keeps in a table of Iceberg: a property, set in one step with the rows of each commit.
+"""The property that a sink keeps in an Iceberg table, set in one step with the rows of each commit.
 
 The summary of the commit's snapshot says the same of that commit alone; a snapshot that expires takes it along, the
 property stays. Neither knows what somebody has taken out again: what is in the table is the line of snapshots that ends
@@ -40,15 +40,15 @@ class Marks(msgspec.Struct, frozen=True):
         return cls() if text is None else msgspec.json.decode(text, type=cls)
 
     def text(self) -> str:
-        """The property."""
+        """Return the property as text."""
         return msgspec.json.encode(self).decode()
 
     def shown(self) -> list[EpochId]:
-        """Epochs that are there, but for those left behind, by their numbers."""
+        """Return the committed epochs of the history, by their numbers."""
         return sorted(_ids(self.epochs), key=lambda epoch: epoch.number)
 
     def has(self, epoch: EpochId) -> bool:
-        """Whether it is written."""
+        """Tell whether an epoch of the history is committed."""
         return _holds(self.epochs.get(epoch.attempt_id, ()), epoch.number)
 
     def has_reached(self, epoch: EpochId) -> bool:
@@ -57,11 +57,11 @@ class Marks(msgspec.Struct, frozen=True):
         return any(last >= epoch.number for _, last in runs)
 
     def has_left(self, epoch: EpochId) -> bool:
-        """Whether it is there, and was left behind."""
+        """Tell whether an epoch is committed on an abandoned branch."""
         return _holds(self.left.get(epoch.attempt_id, ()), epoch.number)
 
     def with_epochs(self, epochs: Collection[EpochId]) -> Self:
-        """They are written as well."""
+        """Return marks with further epochs."""
         shown = {*self.shown(), *epochs}
         left = set(_ids(self.left)) - set(epochs)
         return msgspec.structs.replace(self, epochs=_runs(shown), left=_runs(left))
@@ -78,7 +78,7 @@ class Marks(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, writer=writer, epochs=_runs(shown), left=_runs(behind))
 
     def up_to(self, number: int) -> Self:
-        """Without what is above an epoch."""
+        """Return marks without the epochs above a number."""
         shown, left = ([epoch for epoch in _ids(runs) if epoch.number <= number] for runs in (self.epochs, self.left))
         return msgspec.structs.replace(self, epochs=_runs(shown), left=_runs(left))
 
@@ -121,14 +121,14 @@ class Commit(NamedTuple):
 
 
 def line_of(current: Commit | None, commits: Mapping[int, Commit]) -> Iterator[Commit]:
-    """The current snapshot and those that it came from, as far as they have not expired."""
+    """Return the current snapshot and its ancestors, as far as they have not expired."""
     while current is not None:
         yield current
         current = commits.get(current.parent) if current.parent is not None else None
 
 
 def is_undone(marks: Marks, line: Sequence[Commit], commits: Collection[int]) -> bool:
-    """Whether the table has lost what the sink's newest commit brought: it was rolled back behind it, or made anew.
+    """Tell whether the table lost the sink's newest commit: it was rolled back past it, or recreated.
 
     That a commit has expired says nothing: so does every one, and the next one then has no parent any more. But what is
     older than it cannot be current unless the table was set back. line: newest first; commits: all that are there.
@@ -139,11 +139,11 @@ def is_undone(marks: Marks, line: Sequence[Commit], commits: Collection[int]) ->
 
 
 def epochs_of(job: str, line: Sequence[Commit]) -> list[EpochId]:
-    """Of whose rows snapshots say that they are a sink's, newest first."""
+    """Return the epochs of the snapshots that a sink committed, newest first."""
     own = [commit.summary for commit in line if commit.summary.get(JOB) == job and EPOCH in commit.summary]
     return [EpochId(summary[ATTEMPT], int(summary[EPOCH])) for summary in own]
 
 
 def summary_of(job: str, epoch: EpochId) -> dict[str, Any]:
-    """What the snapshot with an epoch's rows says."""
+    """Return the summary of the snapshot with the rows of an epoch."""
     return {JOB: job, ATTEMPT: epoch.attempt_id, EPOCH: str(epoch.number)}

@@ -1,4 +1,4 @@
-"""Where a table of Iceberg is: its name, and the catalog that knows it."""
+"""The location of an Iceberg table: its name, and the catalog that knows it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 DEFAULT = "default"
 """The catalog's name where the job says none, as pyiceberg has it."""
 DATABASE = "catalog.db"
-"""Of a catalog that is nothing but a folder: a file of SQLite in it."""
+"""The SQLite file of a catalog that is only a folder."""
 _SQLITE = "sqlite:///"
 
 
@@ -39,7 +39,7 @@ class TablePlace:
 
     @classmethod
     def of(cls, operator: Operator, directory: str) -> TablePlace:
-        """That of a sink. directory: of the job file."""
+        """Return the location of the table of a sink. directory: of the job file."""
         options: dict[str, Any] = operator.connector or {}
         catalog, uri, warehouse = (options.get(name) for name in ("catalog", "uri", "warehouse"))
         folder = place_of(directory, warehouse) if warehouse and not catalog and not uri else None
@@ -47,7 +47,7 @@ class TablePlace:
 
     @property
     def title(self) -> str:
-        """What messages call the table."""
+        """Return what messages call the table."""
         return f"iceberg:{self.table}"
 
     def open(self, *, make: bool) -> Catalog | None:
@@ -120,5 +120,5 @@ def _make_database(folder: str, database: str) -> None:
 
 
 def shown(error: Exception) -> str:
-    """What an error of a catalog's client says, in a line and without a password."""
+    """Return the message of an error of a catalog's client, in one line and without a password."""
     return redact_error(error)

@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 ANSWER_SECONDS = 30.0
-"""That a catalog may take for one answer to whoever writes; ASK_SECONDS: to others."""
+"""Seconds that a catalog may take for one answer to a writer; ASK_SECONDS: to others."""
 ASK_SECONDS = 10.0
 Answer = TypeVar("Answer")
 MADE_WITH = {"write.metadata.delete-after-commit.enabled": "true"}
-"""Of a table that the sink makes: each commit writes the table's metadata anew, of which the newest hundred stay."""
+"""Properties of a table that the sink makes. Each commit rewrites its metadata; the newest hundred files stay."""
 
 
 class IcebergTable(StagedInStore):
@@ -233,12 +233,12 @@ class IcebergTable(StagedInStore):
         self._until_done(take)
 
     def publish(self, delivery: Delivery) -> None:
-        """Make the target this attempt's; see `Target.take`."""
+        """Commit a delivery; see `Target.publish`."""
         with opened(delivery) as parts:
             self._until_done(lambda: self._apply(delivery, parts))
 
     def _apply(self, delivery: Delivery, parts: Sequence[ParquetFile]) -> bool:
-        """Whether it is there; else it has been tried."""
+        """Tell whether the rows are committed; if not, try to commit them."""
         table = self._load(make=True)
         if self._uuid is not None and (undone := self._undone(table, self._uuid)) is not None:
             raise EngineStopped(

@@ -1,4 +1,4 @@
-"""Who may tell pyiceberg which code to import, whom to contact and with which credentials: the user's configuration.
+"""Let only the user's configuration tell pyiceberg which code to import, whom to contact, and with which credentials.
 
 pyiceberg takes such settings from everywhere: it merges the properties of a table, and those with which a REST catalog
 answers, into the settings of the storage client, and imports the classes that they name. A table may be anybody's.
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 CODE = frozenset({"py-io-impl", "py-catalog-impl", "write.py-location-provider.impl", "s3.retry-strategy-impl"})
 """Properties that name a Python class, which pyiceberg imports."""
 _CLIENT = ("s3.", "gcs.", "adls.", "adlfs.", "hdfs.", "hf.", "client.", "rest.", "header.", "ssl.", "auth.", "oauth2")
-"""What the settings of storage clients and of the REST client begin with: endpoints, keys, tokens."""
+"""Prefixes of the settings of storage clients and of the REST client: endpoints, keys, tokens."""
 _CONNECTION = frozenset({"uri", "token", "credential", "warehouse", "type", "user", "password"})
 
 
