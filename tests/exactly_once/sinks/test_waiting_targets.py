@@ -4,6 +4,7 @@ row is there once. PostgreSQL and buckets have tests of their own."""
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import time
 import uuid
@@ -30,6 +31,7 @@ from tests.exactly_once.sinks.test_kafka import delivered as lines_delivered
 from tests.exactly_once.sinks.test_kafka import numbers, target
 from tests.exactly_once.sinks.test_kafka import topic as topic  # a fixture
 from tests.support.faulty_proxy import Fate, FaultyProxy, Rule, faulty_proxy
+from tests.support.iceberg_rest import RestCatalog, rest_catalog
 from tests.support.jobs.deliveries import ATTEMPT, delivered
 from tests.support.jobs.lines import Gate, Lines, write_lines
 from tests.support.kafka import Broker
@@ -54,12 +56,13 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
     def patch() -> None:
         for module, name, seconds in (
-            (patience, "SECONDS", WAITS), (transactions, "SECONDS", WAITS), (transactions, "ONCE", 0.5),
+            (patience, "SECONDS", WAITS), (transactions, "SECONDS", WAITS), (transactions, "CALL_SECONDS", 0.5),
             (brokers, "ONCE", 0.5), (iceberg_table, "ANSWER_SECONDS", 1.0),
         ):  # fmt: skip
             monkeypatch.setattr(module, name, seconds)
 
     return patch
+
 
 def stops(call: Any, match: str) -> None:
     """A call ends with an error that can be resumed from, after the time for which it waits."""
@@ -254,19 +257,44 @@ def test_a_bucket_that_answers_with_errors_is_waited_for_and_refuses_no_rows(
     assert bucket.numbers() == [1, 2]
 
 
-def test_replies_of_a_bucket_that_are_lost_write_no_row_twice(tmp_path: Path, bucket: Bucket) -> None:
+def lose_half(proxy: Proxy, fault: Fault) -> None:
+    proxy.loses_of, proxy.fault, proxy.lose_every = frozenset({"PUT"}), fault, 2
+
+
+def hang(proxy: Proxy) -> None:
+    proxy.hangs, proxy.hangs_at, proxy.has_done = 2, re.compile("PUT"), True
+
+
+def answer_late(proxy: Proxy) -> None:
+    proxy.late_share, proxy.late_seconds = 0.5, 0.5
+
+
+@pytest.mark.parametrize(
+    "fail",
+    [
+        pytest.param(lambda proxy: lose_half(proxy, Fault.ERROR), id="500"),
+        pytest.param(lambda proxy: lose_half(proxy, Fault.CLOSED), id="reset", marks=pytest.mark.soak),
+        pytest.param(hang, id="no reply", marks=pytest.mark.soak),
+        pytest.param(answer_late, id="late", marks=pytest.mark.soak),
+    ],
+)
+def test_replies_of_a_bucket_that_are_lost_or_late_write_no_row_twice(
+    tmp_path: Path, bucket: Bucket, fail: Callable[[Proxy], None]
+) -> None:
     """In a process of its own: the client holds Python's lock while it waits for some answers, also of this proxy."""
     (tmp_path / "job.yaml").write_text(
         "version: 1\njob: j\noperators:\n  rows:\n"
         "    source: {type: generate, rows: 150, rate: 100, columns: {n: row}}\n"
         f"  out:\n    from: rows\n    sink: {{type: delta, path: '{bucket.path}'}}\n"
     )
-    bucket.fail({"PUT"}, Fault.ERROR, 2)
+    fail(bucket.proxy)
     command = [*ABS, "run", str(tmp_path / "job.yaml"), "--store", str(tmp_path / "s"), "--engine", "inline"]
     done = subprocess.run([*command, "--interval", "200ms"], capture_output=True, text=True, timeout=120)
     bucket.fail(set(), Fault.ERROR, 0)
     assert done.returncode == 0, done.stderr
-    assert bucket.proxy.lost > 1
+    assert bucket.proxy.requests["PUT"] > 2
+    assert bucket.proxy.lost > 1 or bucket.proxy.late_share or fail is hang
+    assert not bucket.proxy.hangs
     assert bucket.numbers() == [*range(150)]
 
 
@@ -287,18 +315,22 @@ UNCLOSED = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionW
 
 
 class Catalog:
-    """Iceberg tables of a catalog in PostgreSQL, through a proxy."""
+    """Iceberg tables of a catalog that is reached through a proxy. commit: bytes of a request that commits."""
 
-    def __init__(self, proxy: FaultyProxy, folder: Path) -> None:
+    def __init__(self, proxy: FaultyProxy, folder: Path, uri: str, commit: bytes) -> None:
         self.proxy = proxy
+        self.commit = commit
         self._folder = folder
         self._name = f"n{uuid.uuid4().hex}"
-        self._place = {
-            "uri": f"postgresql+psycopg://127.0.0.1:{proxy.port}/postgres", "warehouse": f"file://{folder}/lake",
-        }  # fmt: skip
+        self._place = {"uri": uri, "warehouse": f"file://{folder}/lake"}
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Return the options of a sink."""
+        return {"type": "iceberg", "table": f"{self._name}.out", **self._place}
 
     def sink(self) -> IcebergTable:
-        options = {"type": "iceberg", "table": f"{self._name}.out", **self._place}
+        options = self.options
         return IcebergTable(Operator("out", Kind.SINK, 2, 8, connector=options), str(self._folder), "job")
 
     def numbers(self) -> list[int]:
@@ -309,12 +341,32 @@ class Catalog:
 
 
 @pytest.fixture
-def catalog(postgres_server: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Catalog]:
+def rest(tmp_path: Path) -> Iterator[RestCatalog]:
     pytest.importorskip("pyiceberg", reason="pyiceberg is not installed: pip install '.[iceberg]'")
-    socket = os.path.join(postgres_server.folder, ".s.PGSQL.5432")
-    with faulty_proxy(socket) as proxy:
+    with rest_catalog(tmp_path / "rest") as server:
+        yield server
+
+
+@pytest.fixture
+def rest_tables(rest: RestCatalog, tmp_path: Path) -> Iterator[Catalog]:
+    """Tables of a REST catalog."""
+    with faulty_proxy(("127.0.0.1", rest.port)) as proxy:
+        yield Catalog(proxy, tmp_path, f"http://{proxy.address}", b"assert-ref-snapshot-id")
+
+
+@pytest.fixture
+def sql_tables(postgres_server: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Catalog]:
+    """Tables of a catalog in PostgreSQL."""
+    pytest.importorskip("pyiceberg", reason="pyiceberg is not installed: pip install '.[iceberg]'")
+    with faulty_proxy(os.path.join(postgres_server.folder, ".s.PGSQL.5432")) as proxy:
         monkeypatch.setenv("PGUSER", "abs")
-        yield Catalog(proxy, tmp_path)
+        yield Catalog(proxy, tmp_path, f"postgresql+psycopg://127.0.0.1:{proxy.port}/postgres", b"COMMIT")
+
+
+@pytest.fixture(params=["sql_tables", "rest_tables"])
+def catalog(request: pytest.FixtureRequest) -> Catalog:
+    catalog: Catalog = request.getfixturevalue(request.param)
+    return catalog
 
 
 @UNCLOSED
@@ -337,8 +389,10 @@ def test_a_catalog_that_stalls_is_waited_for_and_then_ends_the_job(
 
 
 @UNCLOSED
-@pytest.mark.parametrize("fate", [Fate.RESET, Fate.REFUSE, Fate.SILENCE])
-def test_a_commit_of_a_catalog_whose_reply_is_lost_writes_no_row_twice(
+@pytest.mark.parametrize(
+    "fate", [Fate.RESET, Fate.REFUSE, Fate.SILENCE, pytest.param(Fate.LATE, marks=pytest.mark.soak)]
+)
+def test_a_commit_of_a_catalog_whose_reply_is_lost_or_late_writes_no_row_twice(
     catalog: Catalog, fate: Fate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(iceberg_table, "ANSWER_SECONDS", 5.0)
@@ -347,6 +401,24 @@ def test_a_commit_of_a_catalog_whose_reply_is_lost_writes_no_row_twice(
         sink.take(ATTEMPT, [], 0)
         for epoch in range(1, 4):
             sink.publish(delivered(MemoryStorage(), epoch, pa.table({"n": [epoch]})))
-            catalog.proxy.lose(b"COMMIT", fate)
+            catalog.proxy.add(Rule(catalog.commit, fate, seconds=1.0))
     assert catalog.proxy.struck
     assert catalog.numbers() == [1, 2, 3]
+
+
+def test_a_rest_catalog_that_is_unavailable_is_waited_for_and_then_ends_the_job(
+    rest_tables: Catalog, rest: RestCatalog, hurry: Callable[[], None]
+) -> None:
+    sink = rest_tables.sink()
+    with sink.hold():
+        sink.take(ATTEMPT, [], 0)
+        sink.publish(delivered(MemoryStorage(), 1, pa.table({"n": [1]})))
+        hurry()
+        rest.status = 503
+        stops(
+            lambda: sink.publish(delivered(MemoryStorage(), 2, pa.table({"n": [2]}))),
+            r"cannot be (read|written|reached): .*503",
+        )
+        rest.status = 0
+        sink.publish(delivered(MemoryStorage(), 2, pa.table({"n": [2]})))
+    assert rest_tables.numbers() == [1, 2]
