@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import json
 import shutil
 import signal
 import subprocess
@@ -38,6 +39,8 @@ offsets.topic.num.partitions=1
 transaction.state.log.replication.factor={copies}
 transaction.state.log.min.isr={in_sync}
 transaction.state.log.num.partitions=1
+controller.quorum.election.timeout.ms=4000
+controller.quorum.fetch.timeout.ms=8000
 group.initial.rebalance.delay.ms=0
 auto.create.topics.enable=false
 log.retention.check.interval.ms=200
@@ -75,10 +78,15 @@ class Broker:
         """Start it, and do not wait."""
         self._process = self._begin()
 
-    def wait(self) -> None:
-        """Wait until it answers."""
+    def metadata_leader(self) -> tuple[int, int]:
+        """Return the epoch and the node of the newest leader of the metadata that its controller has voted for."""
+        state = json.loads((self._output.parent / "logs" / "__cluster_metadata-0" / "quorum-state").read_text())
+        return state["leaderEpoch"], state["leaderId"]
+
+    def wait(self, fact: Callable[[], object] | None = None) -> None:
+        """Wait until it answers, or for another fact, while its process runs."""
         assert self._process is not None
-        wait_for(self._answers, self._process, lambda: self._output.read_text()[-2000:], seconds=SECONDS)
+        wait_for(fact or self._answers, self._process, lambda: self._output.read_text()[-2000:], seconds=SECONDS)
 
     def _answers(self) -> bool:
         with contextlib.suppress(Exception):
@@ -250,27 +258,64 @@ class Cluster:
         self.addresses = ",".join(node.address for node in nodes.values())
 
     def start(self) -> None:
-        """Start all nodes that do not run, and wait until each answers."""
-        dead = [node for node in self.nodes.values() if not node.is_running]
-        for node in dead:
-            node.launch()
-        for node in dead:
-            node.wait()
+        """Start all nodes that do not run, and wait until each has caught up with the others."""
+        for node in self.nodes.values():
+            if not node.is_running:
+                node.launch()
+        for node in self.nodes.values():
+            node.wait(lambda node=node: self._is_in_sync(node))
+
+    def make(self, topic: str, partitions: int) -> None:
+        """Make a topic that each node knows. A client may ask any node about a topic that another one has made."""
+        wait_for(lambda: self._has_made(topic, partitions))
+        # A record is acknowledged when all copies have it. Nobody reads one of an aborted transaction.
+        self.any.produce(topic, [(partition, None, "") for partition in range(partitions)], commit=False)
+
+    def _has_made(self, topic: str, partitions: int) -> bool:
+        """Make a topic, unless it exists; False if the client has to try again, as it has just met further nodes."""
+        from confluent_kafka import KafkaException
+
+        with contextlib.suppress(KafkaException):
+            if topic not in self.any.admin.list_topics(timeout=SECONDS).topics:
+                self.any.make(topic, partitions)
+            return True
+        return False
+
+    @property
+    def any(self) -> Broker:
+        """Return a node that is running."""
+        return next(node for node in self.nodes.values() if node.is_running)
 
     def leader(self, topic: str, partition: int = 0) -> int:
-        """Return the node that leads a partition, as the first node that is running knows it."""
-        (node, *_) = (node for node in self.nodes.values() if node.is_running)
-        return node.leader(topic, partition)
+        """Return the node that leads a partition, as a node that is running knows it."""
+        return self.any.leader(topic, partition)
 
     @property
     def coordinator(self) -> int:
         """Return the node that coordinates transactions."""
         return self.leader("__transaction_state")
 
-    def are_in_sync(self, topic: str) -> bool:
-        """Tell whether all copies of a topic are in sync."""
-        partitions = self.nodes[1].admin.list_topics(topic, timeout=SECONDS).topics[topic].partitions
-        return all(len(one.isrs) == len(self.nodes) for one in partitions.values())
+    @property
+    def controller(self) -> int:
+        """Return the node that leads the controllers. Clients are not told: a broker names any broker."""
+        _, node = max(node.metadata_leader() for node in self.nodes.values())
+        return node
+
+    def _is_in_sync(self, node: Broker) -> bool:
+        """Tell whether a node knows all others, and that all copies of all topics are in sync.
+
+        A new client asks the node itself. Nodes that ran while the controllers had no majority do not know yet which
+        copies are in sync; a node that has started since does.
+        """
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        try:
+            found = AdminClient({"bootstrap.servers": node.address, "log_level": 0}).list_topics(timeout=1)
+        except KafkaException:
+            return False
+        partitions = [one for topic in found.topics.values() for one in topic.partitions.values()]
+        return len(found.brokers) == len(self.nodes) and all(len(one.isrs) == len(self.nodes) for one in partitions)
 
 
 @contextlib.contextmanager
@@ -288,8 +333,7 @@ def running_cluster(folder: Path) -> Iterator[Cluster]:
     with _configured(folder, 3) as nodes:
         cluster = Cluster(nodes)
         cluster.start()
-        nodes[1].make("first")
-        nodes[1].produce("first", [(0, None, "")], commit=True)  # now there is a coordinator
+        cluster.make("first", 1)  # by a transaction, so that there is a coordinator
         yield cluster
 
 
