@@ -2,15 +2,11 @@ import java.util.*;
 import org.apache.avro.Schema;
 import org.apache.avro.generic.GenericData;
 import org.apache.avro.generic.GenericRecord;
-import org.apache.flink.api.common.functions.MapFunction;
 import org.apache.flink.api.common.state.*;
 import org.apache.flink.api.common.typeinfo.TypeInformation;
 import org.apache.flink.api.common.typeinfo.Types;
-import org.apache.flink.configuration.Configuration;
-import org.apache.flink.core.execution.*;
 import org.apache.flink.formats.avro.typeutils.AvroSerializer;
 import org.apache.flink.formats.avro.typeutils.GenericRecordAvroTypeInfo;
-import org.apache.flink.streaming.api.environment.*;
 import org.apache.flink.streaming.api.functions.KeyedProcessFunction;
 import org.apache.flink.table.data.GenericRowData;
 import org.apache.flink.table.data.RowData;
@@ -30,9 +26,6 @@ import org.apache.flink.util.Collector;
  * schema of Avro, the types of the row (`long,string`; of SQL `BIGINT,STRING`) or nothing, then options of Flink as key=value. Needs flink-avro on the class path.
  */
 public class ClassesJob {
-  static final int KEYS = 4;
-  static final Set<Long> done = Collections.synchronizedSet(new HashSet<>());
-
   static class Keep extends KeyedProcessFunction<Object, Long, Long> {
     final String what;
     final String schema;
@@ -98,7 +91,7 @@ public class ClassesJob {
         }
         avro.update(one);
       }
-      done.add(x % KEYS);
+      Touch.done.add(x % Touch.KEYS);
     }
   }
 
@@ -108,37 +101,10 @@ public class ClassesJob {
         .toArray(TypeInformation[]::new);
   }
 
-  static class Slow implements MapFunction<Long, Long> {
-    @Override
-    public Long map(Long x) throws Exception {
-      Thread.sleep(20);
-      return x;
-    }
-  }
-
   public static void main(String[] a) throws Exception {
-    Configuration c = Local.options(a, 3);
-    c.setString("restart-strategy.type", "none");
-    StreamExecutionEnvironment e = StreamExecutionEnvironment.createLocalEnvironment(1, c);
     TypeInformation<?> key = a[1].equals("key") ? TypeInformation.of(shop.User.class) : Types.LONG;
     boolean byUser = a[1].equals("key");
-    e.fromSequence(0, 99_999_999L).uid("numbers").map(new Slow()).returns(Types.LONG)
-        .keyBy(x -> byUser ? (Object) new shop.User(x % KEYS) : (Object) (x % KEYS), (TypeInformation<Object>) key)
-        .process(new Keep(a[1], a[2]))
-        .uid("keep")
-        .returns(Types.LONG)
-        .print();
-    JobClient j = e.executeAsync("classes");
-    while (done.size() < KEYS) {
-      if (j.getJobStatus().get().isGloballyTerminalState()) {
-        System.out.println("ENDED " + j.getJobStatus().get());
-        System.exit(3);
-      }
-      Thread.sleep(50);
-    }
-    System.out.println("TOUCHED " + KEYS);
-    System.out.println("SAVEPOINT " + j.triggerSavepoint("file://" + a[0], SavepointFormatType.CANONICAL).get());
-    j.cancel().get();
-    System.exit(0);
+    Touch.run(a, 3, x -> byUser ? new shop.User(x % Touch.KEYS) : (Object) (x % Touch.KEYS),
+        (TypeInformation<Object>) key, new Keep(a[1], a[2]));
   }
 }

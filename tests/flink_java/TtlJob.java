@@ -1,11 +1,7 @@
 import java.time.Duration;
 import java.util.*;
-import org.apache.flink.api.common.functions.MapFunction;
 import org.apache.flink.api.common.state.*;
 import org.apache.flink.api.common.typeinfo.Types;
-import org.apache.flink.configuration.Configuration;
-import org.apache.flink.core.execution.*;
-import org.apache.flink.streaming.api.environment.*;
 import org.apache.flink.streaming.api.functions.KeyedProcessFunction;
 import org.apache.flink.util.Collector;
 
@@ -15,9 +11,6 @@ import org.apache.flink.util.Collector;
  * <p>Arguments: a folder for savepoints, `value`, `list` or `map`, `ttl` or `plain`, then options of Flink as key=value.
  */
 public class TtlJob {
-  static final int KEYS = 4;
-  static final Set<Long> done = Collections.synchronizedSet(new HashSet<>());
-
   static class Keep extends KeyedProcessFunction<Long, Long, Long> {
     final String kind;
     final boolean ttl;
@@ -70,40 +63,15 @@ public class TtlJob {
 
     @Override
     public void processElement(Long x, Context c, Collector<Long> out) throws Exception {
-      if (done.contains(x % KEYS)) {
+      if (Touch.done.contains(x % Touch.KEYS)) {
         return;
       }
       touch(x);
-      done.add(x % KEYS);
-    }
-  }
-
-  static class Slow implements MapFunction<Long, Long> {
-    @Override
-    public Long map(Long x) throws Exception {
-      Thread.sleep(20);
-      return x;
+      Touch.done.add(x % Touch.KEYS);
     }
   }
 
   public static void main(String[] a) throws Exception {
-    Configuration c = Local.options(a, 3);
-    c.setString("restart-strategy.type", "none");
-    StreamExecutionEnvironment e = StreamExecutionEnvironment.createLocalEnvironment(1, c);
-    e.fromSequence(0, 99_999_999L).uid("numbers").map(new Slow()).returns(Types.LONG)
-        .keyBy(x -> x % KEYS, Types.LONG)
-        .process(new Keep(a[1], a[2].equals("ttl")))
-        .uid("keep")
-        .returns(Types.LONG)
-        .print();
-    JobClient j = e.executeAsync("ttl");
-    while (done.size() < KEYS) {
-      if (j.getJobStatus().get().isGloballyTerminalState()) {
-        System.out.println("ENDED " + j.getJobStatus().get());
-        System.exit(3);
-      }
-      Thread.sleep(50);
-    }
-    Local.end(j, a[0], "CANONICAL");
+    Touch.run(a, 3, x -> x % Touch.KEYS, Types.LONG, new Keep(a[1], a[2].equals("ttl")));
   }
 }

@@ -64,7 +64,7 @@ def compiled(folder: Path, class_path: list[Path], **sources: str) -> str:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
         files.append(path)
-    compile_java(folder / "classes", class_path, *files)
+    compile_java(folder / "classes", class_path, *files, sources=SOURCES)
     return os.pathsep.join(map(str, [folder / "classes", *class_path]))
 
 
