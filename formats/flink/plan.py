@@ -57,7 +57,7 @@ def run_line(directory: str, *, claim: bool, backend: Backend | None) -> str:
     """Return `flink run -s URI JOB.jar`, quoted. directory: absolute, or a URI.
 
     claim: only if the state needs it, because Flink then owns what it starts from and deletes it in time.
-    backend: the only one that reads the state. A job that is configured with another one fails with an EOFException.
+    backend: the only one that reads the state. With another one the job fails with a BackendBuildingException.
     """
     uri = directory if "://" in directory else f"file://{directory}"
     options = " -claimMode CLAIM" * claim + (f" -Dstate.backend.type={backend}" if backend else "")

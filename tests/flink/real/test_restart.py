@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import re
-import shlex
 import shutil
 import signal
 import subprocess
@@ -22,6 +21,7 @@ from abscli.cli.main import main
 from formats.flink.metadata.file import parse
 from formats.flink.metadata.handles import FileHandle, changelogs, streams
 from tests.support.flink.java import PATIENCE
+from tests.support.flink.starts import as_told
 from tests.support.flink.venv import flink_python
 from tests.support.java import QUICK
 from tests.support.schemas import checked
@@ -116,16 +116,6 @@ def has_parts(checkpoint: Path, wanted: set[str]) -> bool:
         return parts(checkpoint / "_metadata") == wanted
     except FileNotFoundError:
         return False
-
-
-def as_told(command: str) -> list[str]:
-    """Options of a job that starts as `flink run` would with this command."""
-    words = shlex.split(command)
-    assert words[:2] == ["flink", "run"]
-    options = [f"execution.state-recovery.path={words[words.index('-s') + 1]}"]
-    if "-claimMode" in words:
-        options.append(f"execution.state-recovery.claim-mode={words[words.index('-claimMode') + 1]}")
-    return options + [word.removeprefix("-D") for word in words if word.startswith("-D")]
 
 
 @pytest.mark.soak

@@ -35,17 +35,23 @@ def unpack() -> dict[str, Path]:
     return {version: next((folder / version).iterdir()) for version in WRITERS}
 
 
-def release_jars(version: str) -> list[Path]:
-    """The jars of a release, with a log. Skips the test where Maven cannot have them."""
+def release_jars(version: str, *more: str) -> list[Path]:
+    """The jars of a release, with a log. Skips the test where Maven cannot have them.
+
+    more: further artifacts of it, of those that the distribution of Flink contains.
+    """
     if version == VERSION:
         return list(flink_jars())
-    wanted = (f"org.apache.flink:{name}:{version}" for name in ("flink-clients", "flink-cep"))
+    wanted = (f"org.apache.flink:{name}:{version}" for name in ("flink-clients", "flink-cep", *more))
     return [*jars(*wanted), *(path for path in flink_jars() if path.name.startswith("log4j"))]
 
 
-def compiled_for(version: str, folder: Path, **sources: str) -> str:
-    """The class path that a job runs with on a release. sources: by name of the class, `shop_Order` for shop.Order."""
-    class_path = release_jars(version)
+def compiled_for(version: str, folder: Path, *more: str, **sources: str) -> str:
+    """The class path that a job runs with on a release.
+
+    more: see `release_jars`. sources: by name of the class, `shop_Order` for shop.Order.
+    """
+    class_path = release_jars(version, *more)
     files = []
     for name, text in sources.items():
         path = folder / "sources" / f"{name.replace('_', '/')}.java"

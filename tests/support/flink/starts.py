@@ -4,6 +4,7 @@ is good for, row by row."""
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import time
 from pathlib import Path
@@ -13,6 +14,7 @@ from formats.flink.store import FlinkStore
 from tests.support.flink.cases import content
 from tests.support.flink.java import PATIENCE, java_job
 from tests.support.flink.matrix import Case
+from tests.support.waiting import wait_for
 
 GONE = "prices"
 """The state that a changed copy is without."""
@@ -33,6 +35,41 @@ def rewritten(source: Path, search: Path, target: Path, how: str) -> str:
     ).to_json()
     claim = " -claimMode CLAIM" in str(done["command"])
     return "execution.state-recovery.claim-mode=CLAIM" if claim else "execution.state-recovery.claim-mode=NO_CLAIM"
+
+
+def as_told(command: str) -> list[str]:
+    """Return the options of a job that starts as `flink run` would with this command."""
+    words = shlex.split(command)
+    assert words[:2] == ["flink", "run"]
+    options = [f"execution.state-recovery.path={words[words.index('-s') + 1]}"]
+    if "-claimMode" in words:
+        options.append(f"execution.state-recovery.claim-mode={words[words.index('-claimMode') + 1]}")
+    return options + [word.removeprefix("-D") for word in words if word.startswith("-D")]
+
+
+def held_checkpoint(class_path: str, folder: Path, main: str, *arguments: object) -> Path:
+    """Return the directory of a checkpoint that a job of Touch.java took after it had touched all state; it is killed.
+
+    arguments: of the job, after its folder for savepoints.
+    """
+    checkpoints, log = folder / "checkpoints", folder / "held.log"
+    options = [
+        f"execution.checkpointing.dir=file://{checkpoints}", "execution.checkpointing.interval=200ms",
+        "execution.checkpointing.data-inline-threshold=0b", "touch.end=hold",
+    ]  # fmt: skip
+
+    def text() -> str:
+        return log.read_text(errors="replace")
+
+    def newest() -> int:
+        return max((int(path.parent.name[4:]) for path in checkpoints.glob("*/chk-*/_metadata")), default=0)
+
+    with java_job(class_path, log, main, folder / "savepoints", *arguments, *options) as process:
+        wait_for(lambda: "HELD" in text(), process, text)
+        held = newest()
+        wait_for(lambda: newest() > held + 1, process, text)  # one that was triggered after all keys were touched
+    (job,) = checkpoints.iterdir()
+    return job / f"chk-{newest()}"
 
 
 def starts(class_path: str, folder: Path, copy: Path | str, backend: str, *options: str) -> tuple[Path | None, str]:
