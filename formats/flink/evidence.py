@@ -14,6 +14,7 @@ import msgspec
 from formats.errors import FormatError
 from formats.flink import channels
 from formats.flink.connectors.pending_files import check_sink_files
+from formats.flink.connectors.pending_manifests import check_manifests
 from formats.flink.dating import undated
 from formats.flink.facts import states
 from formats.flink.files.resolve import FileLike, How, directory_of, file_size, fits, plain, search_roots
@@ -206,6 +207,7 @@ def _whole(
         yield check_splits(metadata, names, at)
         yield check_agreement(metadata, names, at)
         yield check_sink_files(metadata, names, at, store.streams(epoch).look_for)
+        yield check_manifests(metadata, names, at, store.streams(epoch))
 
 
 def _not_looked_at(files: list[FileEvidence], quick: bool) -> Iterator[tuple[str, str]]:

@@ -7,6 +7,7 @@ the serializers of Pulsar's and MySQL's connectors write (SplitVectors.java). Ki
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import os
 import re
@@ -25,6 +26,8 @@ from formats.errors import Damaged
 from formats.flink.bytes import Reader
 from formats.flink.connectors.committables import collector, committables
 from formats.flink.connectors.enumerators import Enumerator, enumerator
+from formats.flink.connectors.files import recoverable
+from formats.flink.connectors.iceberg import Branch, Commit, Manifest, Snapshot, Table, known_commit, last_checkpoint
 from formats.flink.connectors.old_kafka import read_position
 from formats.flink.connectors.pending_files import sink_files
 from formats.flink.connectors.split_kinds import Split
@@ -32,7 +35,7 @@ from formats.flink.connectors.splits import read_element, read_split, splits
 from formats.flink.connectors.writers import Pending, Writer, read_writer
 from formats.flink.metadata.file import encode
 from formats.flink.metadata.handles import InlineHandle, OperatorState
-from formats.flink.rewriting.operator_state import write_operator_state
+from formats.flink.rewriting.operator_state import Edit, write_operator_state
 from formats.flink.store import FlinkStore
 from tests.support.archives import extract
 from tests.support.commands import answer_of, result_of, run_command
@@ -149,24 +152,19 @@ class _Folder:
         return (self.path / name).write_bytes(b"".join(pieces))
 
 
-def with_splits(data: Path, folder: Path, names: dict[str, str]) -> Path:
-    """The checkpoint that read Kafka, with bytes of other connectors in the place of its splits. names: of VECTORS."""
+def with_elements(data: Path, folder: Path, uid: str, edit: Edit) -> Path:
+    """The checkpoint that read Kafka, with other elements in the list states of one operator."""
     store = store_of(data, "kafka")
     epoch = store.resolve(None)
     copy = Path(shutil.copytree(store.path, folder))
-
-    def other(state: str, element: bytes) -> bytes:
-        vector = VECTORS[names[str(read_element(element).id)]]
-        split = bytes.fromhex(vector["hex"])
-        return struct.pack(">iii", len(split) + 8, vector["version"], len(split)) + split
 
     def changed(one: OperatorState) -> OperatorState:
         subtasks = []
         for subtask in one.subtasks:
             handle = subtask.managed_operator
-            if one.uid == "orders" and handle is not None:
+            if one.uid == uid and handle is not None:
                 name = f"made-{subtask.index}"
-                handle = write_operator_state(handle, store.streams(epoch), _Folder(copy), name, edit=other)
+                handle = write_operator_state(handle, store.streams(epoch), _Folder(copy), name, edit=edit)
             subtasks.append(msgspec.structs.replace(subtask, managed_operator=handle))
         return msgspec.structs.replace(one, subtasks=tuple(subtasks))
 
@@ -174,6 +172,17 @@ def with_splits(data: Path, folder: Path, names: dict[str, str]) -> Path:
     operators = tuple(changed(one) for one in metadata.operators)
     (copy / "_metadata").write_bytes(encode(msgspec.structs.replace(metadata, operators=operators)))
     return copy
+
+
+def with_splits(data: Path, folder: Path, names: dict[str, str]) -> Path:
+    """The checkpoint that read Kafka, with bytes of other connectors in the place of its splits. names: of VECTORS."""
+
+    def other(state: str, element: bytes) -> bytes:
+        vector = VECTORS[names[str(read_element(element).id)]]
+        split = bytes.fromhex(vector["hex"])
+        return struct.pack(">iii", len(split) + 8, vector["version"], len(split)) + split
+
+    return with_elements(data, folder, "orders", other)
 
 
 def test_places_that_are_no_numbers_are_compared_as_text(
@@ -370,6 +379,59 @@ def test_pending_files_of_a_sink_are_looked_for_where_the_user_says(
     assert run_command("plan-recovery", capsys, path, *named)[0] == 4
 
 
+@pytest.mark.parametrize("magic", [0x1E744B57, 0xD7436C5E], ids=["local", "hdfs"])
+def test_pending_files_of_hdfs_have_the_layout_of_local_ones(magic: int) -> None:
+    stored = local("hdfs://nn:8020/out/a", "hdfs://nn:8020/out/.a")
+    stored = struct.pack("<I", magic) + stored[4:]
+    assert recoverable(stored) == ("hdfs://nn:8020/out/a", "hdfs://nn:8020/out/.a")
+    assert recoverable(stored + b"\0") == (None, None)
+
+
+def upload(key: str, id: str) -> bytes:
+    """`S3Recoverable` with one part of 5 bytes."""
+    parts = struct.pack("<iii", 1, 1, 4) + b"etag" + struct.pack("<qiq", 5, 0, 0)
+    return (
+        struct.pack("<Ii", 0x98761432, len(key)) + key.encode() + struct.pack("<i", len(id)) + id.encode() + parts
+    )
+
+
+def test_pending_files_in_s3_are_uploads_that_are_unchecked_until_they_are_objects(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The committer's state of a real checkpoint, with uploads of our own writer in the place of its local files."""
+    part = part_file(PENDING, "s3://sink/out/a", 5, upload("out/a", "U"))
+    file = struct.pack(">I", 0x1E765C80) + utf("") + b"\1" + versioned(2, part) + b"\0\0"
+    element = to_commit(2, file)
+    path = with_elements(data, tmp_path / "chk-7", "Sink Committer: files", lambda state, _: element)
+    found = result_of("inspect", capsys, path)["raw"]["operators"]
+    pending = [one for o in found for s in o["subtasks"] for one in s["committables"] or () if one["kind"] == "file"]
+    assert [(one["name"], one["detail"]) for one in pending] == [("s3://sink/out/a", "multipart upload U")] * 2
+    answer = answer_of("validate", capsys, path)
+    assert answer["epochs"][0]["findings"] == []
+    assert answer["epochs"][0]["why_unchecked"]["sink-part-missing"] == (
+        "1 pending files of sinks in s3://sink/out are multipart uploads, which abs does not list: "
+        "aws s3api list-multipart-uploads --bucket sink --prefix out"
+    )
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "a").write_bytes(b"x" * 5)
+    answer = answer_of("validate", capsys, path, "--path-map", f"s3://sink/out={out}")
+    assert answer["epochs"][0]["findings"] == []
+    assert "sink-part-missing" not in answer["epochs"][0]["why_unchecked"], "the object exists"
+
+
+def to_commit(version: int, committable: bytes) -> bytes:
+    """An element of the committer's state: a committable of a sink for checkpoint 7, written by subtask 0."""
+
+    def listed(version: int, item: bytes) -> bytes:
+        return struct.pack(">iii", version, 1, len(item)) + item
+
+    request = struct.pack(">ii", version, len(committable)) + committable + struct.pack(">ii", 0, 0)
+    checkpoint = struct.pack(">qi", 7, 1) + listed(1, struct.pack(">i", 0) + listed(0, request))
+    element = versioned(2, struct.pack(">I", 0xB91F252C) + listed(1, checkpoint))
+    return struct.pack(">i", len(element)) + element
+
+
 def part_file(magic: int, path: str | None, size: int | None, state: bytes) -> bytes:
     """Of version 2; without a path and a size, of version 1."""
     named = b"" if path is None else b"\1" + utf(path)
@@ -437,3 +499,128 @@ def test_state_shows_splits_and_what_is_pending_as_rows(data: Path, capsys: pyte
     words = ("Sink Committer: topic", "--state", "streaming_committer_raw_states")
     rows = result_of("state", capsys, path, *words)["rows"]
     assert [[one["name"] for one in row["value"]] for row in rows] == [["abs-0-7"], ["abs-1-7"]]
+
+
+# -- Iceberg ----------------------------------------------------------------------------------------------
+
+
+def manifests(*paths: str) -> bytes:
+    """`DeltaManifests` of version 2: the manifest of data files, and that of delete files."""
+    both = b""
+    for path in (*paths, "")[:2]:
+        schema = json.dumps({"type": "record", "fields": [{"name": "manifest_path"}, {"name": "manifest_length"}]})
+        record = bytes([2 * len(path)]) + path.encode() + bytes([2 * 25]) + b"..."
+        one = b"\xc2\1" + utf(schema) + record if path else b""
+        both += struct.pack(">i", len(one)) + one
+    return versioned(2, both + struct.pack(">i", 0))
+
+
+def snapshot(id: int, parent: int | None, checkpoint: int, job: str = "j", operator: str | None = None) -> Snapshot:
+    summary = {"flink.job-id": job, "flink.max-committed-checkpoint-id": str(checkpoint)}
+    return Snapshot(id, parent, summary | ({"flink.operator-id": operator} if operator else {}))
+
+
+@pytest.mark.parametrize(
+    ("table", "last"),
+    [
+        (Table(), -1),
+        (Table(2, (snapshot(1, None, 4), snapshot(2, 1, 5))), 5),
+        (Table(1, (snapshot(1, None, 4), snapshot(2, 1, 5))), 4),
+        (Table(3, (snapshot(1, None, 4), snapshot(2, 1, 5), snapshot(3, 2, 9, "other"))), 5),
+        (Table(2, (snapshot(1, None, 4), snapshot(2, 1, 5, operator="other"))), 4),
+        (Table(2, (snapshot(2, 1, 9, "other"),)), -1),
+        (Table(1, (snapshot(1, None, 4), snapshot(2, 1, 5)), {"audit": Branch(2)}), 5),
+        (Table(1, (snapshot(1, 2, 4, "other"), snapshot(2, 1, 5, "other"))), -1),
+        (Table(1, (Snapshot(1, None, {"flink.job-id": "j", "flink.max-committed-checkpoint-id": "x"}),)), -1),
+    ],
+    ids=["empty", "newest", "rolled back", "another job since", "another sink", "expired", "branch", "a cycle",
+         "no number"],
+)  # fmt: skip
+def test_the_last_checkpoint_that_a_table_has_is_found_as_iceberg_finds_it(table: Table, last: int) -> None:
+    assert last_checkpoint(table, "j", "op") == last
+
+
+@pytest.fixture
+def iceberg(tmp_path: Path) -> tuple[Path, list[str]]:
+    """The directory of a job that wrote with FlinkSink and IcebergSink of Iceberg 1.10, and the options that name its
+    tables. It was killed after checkpoint 5 was complete, and before the tables had its commit."""
+    with tarfile.open(DATA / "iceberg.tar.xz") as archive:
+        extract(archive, tmp_path)
+    (job,) = (tmp_path / "iceberg" / "ck").iterdir()
+    return job, ["--path-map", f"/mnt/ckpt/iceberg={tmp_path / 'iceberg'}"]
+
+
+Said = tuple[list[str], str]
+
+
+def said(capsys: pytest.CaptureFixture[str], store: object, *options: str, code: int = 0) -> Said:
+    """What `validate` finds of the files of sinks, and why it could not look."""
+    (epoch,) = answer_of("validate", capsys, store, *options, code=code)["epochs"]
+    found = [one["message"] for one in epoch["findings"] if one["code"] == "sink-part-missing"]
+    return found, epoch["why_unchecked"].get("sink-part-missing", "")
+
+
+def test_manifests_of_a_real_job_are_pending_until_its_tables_have_the_commit(
+    iceberg: tuple[Path, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A real job started from either checkpoint, and failed with NotFoundException without a manifest of checkpoint 5.
+    Iceberg had deleted those of checkpoint 4 after their commit."""
+    job, named = iceberg
+    metadata = [job.parents[1] / name / "metadata" for name in ("old", "new")]
+    raw = result_of("inspect", capsys, f"{job}@5")["raw"]["operators"]
+    pending = [one for o in raw for s in o["subtasks"] for one in s["committables"] or () if one["kind"] == "iceberg"]
+    assert [(one["checkpoint"], one["size"]) for one in pending] == [(5, 6933)], "that of IcebergSink"
+    assert pending[0]["detail"] == f"job {job.name}, operator 0f1f9036af9a41acdf55ab1cbe5e4f02"
+    for number in (4, 5):
+        found, unchecked = said(capsys, f"{job}@{number}")
+        assert not found
+        assert unchecked == (
+            "2 manifests of Iceberg commits in /mnt/ckpt/iceberg were not looked for: --search /mnt/ckpt/iceberg"
+        )
+        assert said(capsys, f"{job}@{number}", *named) == ([], "")
+    for manifest in [path for folder in metadata for path in folder.glob("*.avro")]:
+        manifest.unlink()
+        found, _ = said(capsys, f"{job}@5", *named, code=3)
+        assert found[-1] == (
+            f"the manifest of the commit of checkpoint 5 is missing, and the table has commits of job {job.name} up to"
+            " checkpoint 4: a job that starts from the checkpoint fails"
+        )
+    assert len(found) == 2
+    assert said(capsys, f"{job}@4", *named) == ([], "")
+    for folder in metadata:
+        for path in folder.iterdir():
+            path.unlink()
+    for number in (4, 5):
+        found, unchecked = said(capsys, f"{job}@{number}", *named)
+        assert not found
+        assert unchecked.startswith("2 manifests of Iceberg commits in /mnt/ckpt/iceberg do not exist, and neither")
+
+
+def test_the_newest_metadata_of_an_iceberg_table_tells_what_was_committed(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    body = utf("j") + utf("op") + struct.pack(">qi", 7, len(manifests("/t/metadata/m.avro")))
+    element = to_commit(1, body + manifests("/t/metadata/m.avro"))
+    store = with_elements(data, tmp_path / "chk-7", "Sink Committer: files", lambda state, _: element)
+    folder = tmp_path / "table" / "metadata"
+    folder.mkdir(parents=True)
+    named = ("--path-map", f"/t={tmp_path / 'table'}")
+    (folder / "00001-a.metadata.json").write_bytes(msgspec.json.encode(Table(1, (snapshot(1, None, 6, "j", "op"),))))
+    assert len(said(capsys, store, *named, code=3)[0]) == 2
+    newer = msgspec.json.encode(Table(2, (snapshot(1, None, 6), snapshot(2, 1, 7))))
+    (folder / "00002-b.gz.metadata.json").write_bytes(gzip.compress(newer))
+    assert said(capsys, store, *named) == ([], "")
+    (folder / "00003-c.metadata.json").write_bytes(b"{}")
+    assert "the table has no commit of job j" in said(capsys, store, *named, code=3)[0][0]
+    (folder / "00003-d.metadata.json").write_bytes(newer)
+    assert said(capsys, store, *named) == ([], ""), "two that begin at the same number, of which one was not committed"
+    (folder / "00004-e.metadata.json").write_bytes(b"{")
+    assert "neither does metadata of the table" in said(capsys, store, *named)[1]
+
+
+@given(st.integers(0, 200), st.binary(max_size=8))
+def test_damaged_manifests_are_none_or_those_that_their_bytes_name(at: int, new: bytes) -> None:
+    body = utf("j") + utf("op") + struct.pack(">qi", 7, len(manifests("/t/m"))) + manifests("/t/m")
+    assert known_commit(1, body) == Commit("j", "op", 7, (Manifest("/t/m", 25),))
+    at %= len(body)
+    known_commit(1, body[:at] + new + body[at + len(new) :])

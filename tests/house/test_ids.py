@@ -18,7 +18,7 @@ CUTS_PATHS = {
     "abscli/stores/flink/diff.py",
     "abscli/stores/spark/naming.py",
     "abscli/stores/spark/rewind.py",
-    "formats/flink/connectors/pending_files.py",
+    "formats/flink/connectors/pending_files.py", "formats/flink/connectors/pending_manifests.py",
     "formats/flink/facts.py",
     "formats/flink/files/folders.py",
     "formats/flink/files/layout.py",

@@ -4,19 +4,20 @@ The list state `streaming_committer_raw_states` has byte arrays, each with i32 v
 is: for each checkpoint that is not committed yet the requests of each subtask, each a committable of the sink's own,
 whose class is not named: those of the file sink and of Kafka's are told by their shape. They were written before the
 checkpoint, and a job that starts from it commits them again. Source: `CommittableCollectorSerializer` of Flink 2.3.0,
-the serializers of its file sink and of flink-connector-kafka 5.0; held against a real job.
+the serializers of its file sink, of flink-connector-kafka 5.0 and of Iceberg 1.10; held against real jobs.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
 from formats.errors import Damaged, NotFound
 from formats.flink.bytes import Reader
+from formats.flink.connectors import iceberg
 from formats.flink.connectors.files import part_file
 from formats.flink.connectors.writers import BUCKETS, read_writer
 from formats.flink.files.streams import Streams
@@ -29,6 +30,8 @@ _COLLECTOR: Final = 0xB91F252C
 _FILE: Final = 0x1E765C80
 REMOVED: Final = " is to be removed"
 _STATES: Final = ("received", "to retry", "failed", "committed")
+PENDING: Final = _STATES[:2]
+"""States of requests that Flink commits when a job starts from the checkpoint."""
 
 T = TypeVar("T")
 
@@ -36,11 +39,11 @@ T = TypeVar("T")
 class Committable(msgspec.Struct, frozen=True):
     """Something that a sink has still to commit.
 
-    kind: `file`, `kafka`, or None for one that is not known.
+    kind: `file`, `iceberg`, `kafka`, or None for one that is not known.
     checkpoint: that it was written for; None where the layout does not say it, as of Flink 1.13 and 1.14.
     subtask: of the writer; None where the layout does not say it.
-    name: the file that is to appear, or the transaction.
-    detail: where its bytes lie until then, or which producer has it.
+    name: the file that is to appear, the manifest, or the transaction.
+    detail: where its bytes lie until then, which job and operator commit it, or which producer has it.
     state: `received`, `to retry`, ...
     retries: how often it was tried.
     size: bytes, of a file.
@@ -66,9 +69,11 @@ def committables(subtask: Subtask, streams: Streams) -> tuple[Committable, ...] 
         return None
     names = {part.name for part in handle.states}
     if STATE in names:
-        return tuple(one for element in _elements(STATE, handle, streams) for one in collector(element))
+        return tuple(one for element in elements_of(STATE, handle, streams) for one in collector(element))
     if BUCKETS in names:
-        return tuple(one for element in _elements(BUCKETS, handle, streams) for one in _closed(element, subtask.index))
+        return tuple(
+            one for element in elements_of(BUCKETS, handle, streams) for one in _closed(element, subtask.index)
+        )
     return None
 
 
@@ -80,7 +85,8 @@ def readable(subtask: Subtask, streams: Streams) -> tuple[Committable, ...] | No
         return None
 
 
-def _elements(state: str, handle: OperatorStateHandle, streams: Streams) -> Iterator[Reader]:
+def elements_of(state: str, handle: OperatorStateHandle, streams: Streams) -> Iterator[Reader]:
+    """Yield the byte arrays of a list state. Damaged, NotFound."""
     path = streams.name(handle.stream) if handle.stream is not None else state
     for element in raw_elements(handle, streams)[state]:
         r = Reader(element, path)
@@ -94,22 +100,42 @@ def _closed(r: Reader, subtask: int) -> Iterator[Committable]:
         yield Committable(writer.kind, one.checkpoint, subtask, one.name, one.detail, _STATES[0], 0, None, len(r.data))
 
 
+class Request(NamedTuple):
+    """A committable as it is stored.
+
+    version, body: of the sink's own serializer, -1 of a collector that is not known.
+    """
+
+    checkpoint: int | None
+    subtask: int | None
+    state: str
+    retries: int
+    version: int
+    body: bytes
+
+
 def collector(r: Reader) -> Iterator[Committable]:
     """What one element of the state holds. Damaged."""
+    for one in requests(r):
+        kind, name, detail, size = _known(one.version, one.body)
+        yield Committable(kind, one.checkpoint, one.subtask, name, detail, one.state, one.retries, size, len(one.body))
+
+
+def requests(r: Reader) -> Iterator[Request]:
+    """Yield the committables of one element of the state. Damaged."""
     version, state = _versioned(r)
     r = Reader(state, r.path)
     if version not in (1, 2) or _magic(r) != _COLLECTOR:
-        yield Committable(None, None, None, None, None, _STATES[0], 0, None, len(state))
+        yield Request(None, None, _STATES[0], 0, -1, state)
         return
     for own, item in _list(r):
         if version == 1:
-            kind, name, detail, size = _known(own, item)
-            yield Committable(kind, None, None, name, detail, _STATES[0], 0, size, len(item))
+            yield Request(None, None, _STATES[0], 0, own, item)
         else:
             yield from _checkpoint(Reader(item, r.path), own)
 
 
-def _checkpoint(r: Reader, version: int) -> Iterator[Committable]:
+def _checkpoint(r: Reader, version: int) -> Iterator[Request]:
     checkpoint = r.i64("checkpoint")
     if version > 0:
         r.i32("subtasks")
@@ -120,12 +146,11 @@ def _checkpoint(r: Reader, version: int) -> Iterator[Committable]:
             yield _request(Reader(request, r.path), checkpoint, subtask)
 
 
-def _request(r: Reader, checkpoint: int, subtask: int | None) -> Committable:
+def _request(r: Reader, checkpoint: int, subtask: int | None) -> Request:
     version, body = _versioned(r)
     retries, number = r.i32("retries"), r.i32("state")
     state = _STATES[number] if 0 <= number < len(_STATES) else str(number)
-    kind, name, detail, size = _known(version, body)
-    return Committable(kind, checkpoint, subtask, name, detail, state, retries, size, len(body))
+    return Request(checkpoint, subtask, state, retries, version, body)
 
 
 _Known = tuple[str, str | None, str | None, int | None]
@@ -133,7 +158,10 @@ _Known = tuple[str, str | None, str | None, int | None]
 
 def _known(version: int, body: bytes) -> _Known | tuple[None, None, None, None]:
     """What a committable is, by its shape."""
-    return _tried(_file, version, body) or _tried(_kafka, version, body) or (None, None, None, None)
+    for read in (_file, _iceberg, _kafka):
+        if (known := _tried(read, version, body)) is not None:
+            return known
+    return None, None, None, None
 
 
 def _tried(read: Callable[[int, Reader], T | None], version: int, body: bytes) -> T | None:
@@ -143,6 +171,16 @@ def _tried(read: Callable[[int, Reader], T | None], version: int, body: bytes) -
     except (Damaged, struct.error, UnicodeDecodeError):
         return None
     return known if not r.left else None
+
+
+def _iceberg(version: int, r: Reader) -> _Known | None:
+    commit = iceberg.known_commit(version, r.data)
+    if commit is None:
+        return None
+    r.pos = r.end
+    first = commit.manifests[0] if commit.manifests else None
+    detail = f"job {commit.job}, operator {commit.operator}"
+    return "iceberg", first and first.path, detail, first and first.size
 
 
 def _kafka(version: int, r: Reader) -> _Known | None:

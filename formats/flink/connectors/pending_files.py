@@ -3,16 +3,21 @@
 Flink does not check that they exist. If a file to commit is missing, and so is the file that it becomes, its rows are
 lost without an error (`LocalRecoverableFsDataOutputStream.LocalCommitter.commitAfterRecovery`, Flink 2.3.0). If a file
 under way is missing, the job fails with `FileNotFoundException`.
+
+HDFS and Azure behave alike (`HadoopRecoverableFsDataOutputStream`). In S3 the bytes are parts of a multipart upload,
+which no list of objects contains: only the object that it becomes can be looked for. Without the upload the job fails.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shlex
+from collections.abc import Collection, Iterator
 from typing import Final, NamedTuple, Protocol
 
 from formats.errors import FormatError
 from formats.flink.connectors import committables, writers
-from formats.flink.connectors.committables import Committable
+from formats.flink.connectors.committables import PENDING, Committable
+from formats.flink.connectors.files import UPLOAD
 from formats.flink.files.resolve import plain, search_roots
 from formats.flink.files.streams import Streams
 from formats.flink.ids import Names, SubtaskId
@@ -22,19 +27,18 @@ from formats.flink.state.operator import raw_elements
 from formats.ids import TaskId
 
 MISSING: Final = "sink-part-missing"
-_COMMITTED: Final = ("received", "to retry")
-"""States of requests that Flink commits again."""
 
 
 class SinkFile(NamedTuple):
     """A file that a checkpoint refers to outside of its own directories.
 
-    path: where its bytes are. target: the file that it becomes if it is to be committed; None if it is under way.
+    path: where its bytes are; None if these are parts of an upload.
+    target: the file that it becomes if it is to be committed; None if it is under way.
     size: bytes that it must have at least, if that is stored.
     """
 
     task: TaskId
-    path: str
+    path: str | None
     target: str | None
     size: int | None
 
@@ -49,7 +53,12 @@ def check_sink_files(metadata: Metadata, names: Names, streams: Streams, look: L
     """Check that the pending files of file sinks exist, as far as the user named their directories."""
     problems: list[StreamProblem] = []
     unseen: set[str] = set()
+    uploads: set[str] = set()
     for file in sink_files(metadata, names, streams):
+        if file.path is None:
+            if file.target is not None and look(file.target)[1] is None:
+                uploads.add(file.target)
+            continue
         looked, size = look(file.path)
         if not looked:
             unseen.add(file.path)
@@ -59,11 +68,26 @@ def check_sink_files(metadata: Metadata, names: Names, streams: Streams, look: L
         if problem is not None:
             problems.append(StreamProblem(MISSING, file.task, None, file.path, problem))
     unchecked = [
-        (MISSING, f"{sum(path.startswith(f'{root}/') for path in unseen)} pending files of sinks in {root} were not"
-                  f" looked for: --search {root}")
-        for root in search_roots(path.rpartition("/")[0] for path in unseen)
+        (MISSING, f"{count} pending files of sinks in {root} were not looked for: --search {root}")
+        for root, count in by_root(unseen)
+    ] + [
+        (MISSING, f"{count} pending files of sinks in {root} are multipart uploads, which abs does not list:"
+                  f" {_list(root)}")
+        for root, count in by_root(uploads)
     ]  # fmt: skip
     return StreamResult(tuple(problems), tuple(unchecked))
+
+
+def by_root(paths: Collection[str]) -> Iterator[tuple[str, int]]:
+    """Yield the fewest directories to name with `--search`, each with how many of the files it contains."""
+    for root in search_roots(path.rpartition("/")[0] for path in paths):
+        yield root, sum(path.startswith(f"{root}/") for path in paths)
+
+
+def _list(root: str) -> str:
+    """Return the command that lists the uploads below a directory. root: of S3."""
+    bucket, _, prefix = root.partition("://")[2].partition("/")
+    return f"aws s3api list-multipart-uploads --bucket {shlex.quote(bucket)} --prefix {shlex.quote(prefix)}"
 
 
 def _problem(file: SinkFile, size: int | None) -> str | None:
@@ -83,10 +107,14 @@ def sink_files(metadata: Metadata, names: Names, streams: Streams) -> Iterator[S
         for subtask in operator.subtasks:
             task = SubtaskId(operator.id, subtask.index).task(names)
             for one in committables.readable(subtask, streams) or ():
-                if one.kind == "file" and one.state in _COMMITTED and _has_bytes(one):
-                    yield SinkFile(task, plain(str(one.detail)), plain(str(one.name)), one.size)
+                if one.kind == "file" and one.state in PENDING and _has_bytes(one):
+                    yield SinkFile(task, _path(str(one.detail)), plain(str(one.name)), one.size)
             for path in _under_way(subtask, streams):
-                yield SinkFile(task, plain(path), None, None)
+                yield SinkFile(task, _path(path), None, None)
+
+
+def _path(detail: str) -> str | None:
+    return None if detail.startswith(UPLOAD) else plain(detail)
 
 
 def _has_bytes(one: Committable) -> bool:

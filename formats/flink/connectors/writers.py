@@ -17,7 +17,7 @@ import msgspec
 
 from formats.errors import Damaged
 from formats.flink.bytes import Reader
-from formats.flink.connectors.files import local_file, part_file
+from formats.flink.connectors.files import part_file, recoverable
 
 STATE: Final = "writer_raw_states"
 BUCKETS: Final = "bucket-states"
@@ -83,7 +83,7 @@ def _bucket(version: int, r: Reader) -> Writer | None:
     under_way = None
     if r.flag("has a file under way"):
         own, file = r.i32("version"), r.take(r.i32("file"), "file")
-        _, under_way = local_file(file) if version == 1 else part_file(own, file)[:2]
+        _, under_way = recoverable(file) if version == 1 else part_file(own, file)[:2]
     pending = []
     if version < 3:
         own = r.i32("version")
@@ -91,7 +91,7 @@ def _bucket(version: int, r: Reader) -> Writer | None:
             checkpoint = r.i64("checkpoint")
             for _ in range(r.count(4, "files")):
                 file = r.take(r.i32("file"), "file")
-                name, detail = local_file(file) if version == 1 else part_file(own, file)[:2]
+                name, detail = recoverable(file) if version == 1 else part_file(own, file)[:2]
                 pending.append(Pending(checkpoint, name, detail))
     return Writer("file", path, under_way, tuple(pending))
 

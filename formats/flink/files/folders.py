@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -190,17 +190,35 @@ class FolderStreams:
 
         path: plain and absolute. Returns whether the file would be in one of them, and its bytes if it is.
         """
-        moved = [m.new + path[len(m.old) :] for m in self.maps if path.startswith(f"{m.old}/")]
         looked = False
+        for folder, below in self._named(path):
+            looked = True
+            if is_plain(below) and (size := folder.size(below)) is not None:
+                return True, size
+        return looked, None
+
+    def names_in(self, directory: str) -> Collection[str]:
+        """Return the names in a directory that is not of the snapshot; none if the user did not name it."""
+        for folder, below in self._named(directory):
+            if not below or (is_plain(below) and folder.has_folder(below)):
+                return folder.names(below)
+        return ()
+
+    def read_named(self, path: str, most: int) -> bytes:
+        """Read at most so many bytes of a file that is not of the snapshot; FormatError."""
+        for folder, below in self._named(path):
+            if is_plain(below) and folder.size(below) is not None:
+                return folder.storage.read(below, 0, most)
+        raise NotFound("does not exist", path=path)
+
+    def _named(self, path: str) -> Iterator[tuple[Folder, str]]:
+        """Yield the directories, besides the store, in which a path would be, with the path in each."""
+        moved = [m.new + path[len(m.old) :] for m in self.maps if path.startswith(f"{m.old}/")]
         for folder in self.folders[1:]:
             for root in folder.roots:
                 for where in (path, *moved):
-                    below = where.removeprefix(f"{root}/")
-                    if below != where and is_plain(below):
-                        looked = True
-                        if (size := folder.size(below)) is not None:
-                            return True, size
-        return looked, None
+                    if where == root or where.startswith(f"{root}/"):
+                        yield folder, where[len(root) + 1 :]
 
     def fits(self, handle: FileLike, place: Place) -> bool:
         """Whether the file at a place has the size that the handle says. One of changes says by its first byte whether

@@ -10,8 +10,8 @@ from abscli.text.validate import look_at
 MEANING = {
     Code.MISSING_FILE: "Flink does not start from a checkpoint that needs this file. If another checkpoint or "
     "savepoint has a copy, name its directory with --search",
-    Code.SINK_PART_MISSING: "a job that starts from the checkpoint loses these rows without an error, or fails if the "
-    "file was under way. Restore the file from a backup, or start from another checkpoint",
+    Code.SINK_PART_MISSING: "a job that starts from the checkpoint fails or loses these rows without an error, as the "
+    "finding says. Restore the file from a backup, or start from another checkpoint",
 }
 """Meanings of findings where they differ from those of other systems."""
 
