@@ -26,6 +26,11 @@ def may_lose_state(batch: int, oldest: int, newest: int) -> bool:
     return batch < newest and batch <= oldest + (_LAG if oldest else 0)
 
 
-def has_lost_offsets(batch: int, oldest: int) -> bool:
-    """Tell if a batch that has a commit alone is one whose offsets Spark has removed already."""
-    return batch < oldest
+def has_lost_offsets(batch: int, oldest: int, newest: int) -> bool:
+    """Decide if Spark may have removed the offsets of a batch that has a commit, and not yet its commit.
+
+    oldest, newest: the oldest and the newest batch with offsets. Spark always keeps the offsets of two batches, so a
+    single entry shows that files were lost. If there are more, a lost file looks like a purge: `minBatchesToRetain`
+    is not stored in a checkpoint.
+    """
+    return batch < oldest < newest

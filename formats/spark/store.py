@@ -135,7 +135,8 @@ class SparkStore(CheckpointStore):
     def _status(self, epoch: int, numbers: list[int]) -> tuple[Status, str | None]:
         ck = self.checkpoint
         offsets, commit = (ck.size(path(epoch)) for path in (layout.offsets, layout.commits))
-        if offsets is None and has_lost_offsets(epoch, min(ck.batches(layout.OFFSETS), default=0)):
+        begun = ck.batches(layout.OFFSETS) or [0]
+        if offsets is None and has_lost_offsets(epoch, min(begun), max(begun)):
             return Status.COMPLETE, "its logs are being purged"
         if offsets is None:
             return Status.DAMAGED, f"{layout.offsets(epoch)} is not there"

@@ -106,6 +106,17 @@ def test_commits_without_offsets_are_being_purged_if_no_older_offsets_are_left(t
     assert [one.status for one in SparkStore(LocalStorage(root)).epochs()] == [Status.COMPLETE] * 7
 
 
+@pytest.mark.parametrize("keep", [2, 3])
+def test_offsets_are_lost_and_not_purged_if_fewer_are_left_than_spark_keeps(keep: int, tmp_path: Path) -> None:
+    """Spark keeps the offsets of two batches at least. A loss that leaves more looks like a purge."""
+    root = copy_of("words", tmp_path, sidecars=False)
+    without(*(f"{folder}/{n}" for n in range(keep, 7) for folder in ("offsets", "commits")), "offsets/0")(root)
+    report = check(root)
+    assert report.damaged == (keep == 2)
+    assert [one.path for epoch in report.epochs for one in epoch.findings] == ["offsets/0"] * (keep == 2)
+    assert SparkStore(LocalStorage(root)).epochs()[0].status is (Status.DAMAGED if keep == 2 else Status.COMPLETE)
+
+
 LOST: dict[str, tuple[str, Purge, str, list[int]]] = {
     "the newest snapshot": ("incidents/purge_half_done", without("state/0/2/4.zip"), "state/0/2/4.zip", [3]),
     "a file that the newest snapshot needs": (
@@ -204,7 +215,7 @@ def test_a_running_query_that_purges_is_never_damaged(name: str, session: Any, t
             polls += 1
             reasons |= {one.reason for one in report.epochs}
             assert not report.damaged, [(one.epoch, one.findings) for one in report.epochs]
-            assert report.latest_restorable is not None
+            assert report.latest_restorable is not None, [(one.epoch, one.verdict, one.reason) for one in report.epochs]
         else:
             query.join(0.02)
     assert words == [counts(tmp_path / "input")]

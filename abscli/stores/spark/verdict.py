@@ -83,7 +83,7 @@ def judge(evidence: CheckpointEvidence) -> SparkVerdict:
             why[batch.batch] = {str(code): reason for code, reason in _NOT_SPARKS.items()}
             reports.append(_given_up(batch, passed[batch.batch]))
             continue
-        if not batch.begun and has_lost_offsets(batch.batch, evidence.oldest_begun):
+        if not batch.begun and has_lost_offsets(batch.batch, evidence.oldest_begun, evidence.newest_begun):
             why[batch.batch] = {str(code): reason for code, reason in _NOT_SPARKS.items()}
             reports.append(_without_offsets(batch))
             continue
