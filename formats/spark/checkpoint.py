@@ -56,7 +56,7 @@ class Checkpoint:
         self._commits: dict[int, Commit] = {}
         self._settings: dict[str, str] | None = None
         self._operators: dict[int, OperatorInfo] | None = None
-        self._schemas: dict[tuple[int, str], tuple[StateSchema, ...]] = {}
+        self._schemas: dict[str, tuple[StateSchema, ...]] = {}
         self.family_ids: dict[tuple[int, str, int], dict[str, int]] = {}
 
     # Files
@@ -211,6 +211,20 @@ class Checkpoint:
         assert error is not None
         raise error
 
+    def operators_of(self, batch: int) -> list[OperatorInfo]:
+        """Return the stateful operators of a batch: as the newest metadata up to it has them, if that can be read."""
+        operators = []
+        for number, operator in self.operators().items():
+            for first in reversed(self.metadata_batches(number)):
+                path = f"{metadata_v2_dir(number)}/{first}"
+                if first <= batch and path != operator.path:
+                    with contextlib.suppress(*UNREADABLE):
+                        operator = parse_operator(self.read(path), path, number)
+                if first <= batch:
+                    break
+            operators.append(operator)
+        return operators
+
     def metadata_batches(self, operator: int) -> list[int]:
         """The batches that have metadata of version 2 of an operator, ascending: the first of each run of the query."""
         names = self.files(metadata_v2_dir(operator))
@@ -233,11 +247,18 @@ class Checkpoint:
 
     def schemas(self, operator: int, store: StoreInfo) -> tuple[StateSchema, ...]:
         """The column families of a store, as its newest schema file has them."""
-        key = (operator, store.name)
-        if key not in self._schemas:
-            path = self.schema_file(operator, store)
-            self._schemas[key] = parse_schema(self.read(path), path, store.prefix)
-        return self._schemas[key]
+        path = self.schema_file(operator, store)
+        if path not in self._schemas:
+            self._schemas[path] = parse_schema(self.read(path), path, store.prefix)
+        return self._schemas[path]
+
+    def older_schemas(self, store: StoreInfo) -> list[StateSchema]:
+        """Return the column families of all schema files of a store that can be read, oldest first."""
+        older: list[StateSchema] = []
+        for path in filter(None, map(schema_here, store.schemas)):
+            with contextlib.suppress(NotFound, *UNREADABLE):
+                older += parse_schema(self.read(path), path, store.prefix)
+        return older
 
     def schema_file(self, operator: int, store: StoreInfo) -> str:
         """Where the newest schema of a store lies, whether it is there or not."""

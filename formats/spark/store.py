@@ -307,7 +307,7 @@ class SparkStore(CheckpointStore):
             raise self.no_epoch(epoch)
         encoding = self._offsets(epoch).encoding
         result: list[Family] = []
-        for operator in self.checkpoint.operators().values():
+        for operator in self.checkpoint.operators_of(epoch):
             for store in operator.stores:
                 result += families(self.checkpoint, operator, store, encoding)
         return result

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.spark.state.avro_rows import FAULTY, unsafe_row
+from formats.spark.state.avro_rows import FAULTY, scanned_row, unsafe_row
 from formats.spark.state.types import Field, Type
 from formats.spark.state.types import struct as struct_type
 from formats.spark.state.unsafe_row import Rows
@@ -42,10 +42,10 @@ def avro(value: Any, of: Type, *, union: bool = True) -> bytes:
     if of.kind == "struct":
         return b"".join(avro(value[field.name], field.type) for field in of.fields)
     if of.kind == "array":
-        items = b"".join(avro(item, of.fields[0].type, union=False) for item in value)
+        items = b"".join(avro(item, of.fields[0].type, union=bool(of.fields[0].type.fields)) for item in value)
     else:
         key, item = (field.type for field in of.fields)
-        items = b"".join(avro(k, key, union=False) + avro(v, item, union=False) for k, v in value)
+        items = b"".join(avro(k, key, union=False) + avro(v, item, union=bool(item.fields)) for k, v in value)
     return (zigzag(len(value)) + items if value else b"") + zigzag(0)
 
 
@@ -70,9 +70,9 @@ def values(of: Type, *, null: bool = True) -> st.SearchStrategy[Any]:
     elif of.kind == "struct":
         own = st.fixed_dictionaries({field.name: values(field.type) for field in of.fields})
     elif of.kind == "array":
-        own = st.lists(values(of.fields[0].type, null=False), max_size=4)
+        own = st.lists(values(of.fields[0].type, null=bool(of.fields[0].type.fields)), max_size=4)
     elif of.kind == "map":
-        entry = st.tuples(st.text(max_size=4), values(of.fields[1].type, null=False))
+        entry = st.tuples(st.text(max_size=4), values(of.fields[1].type, null=bool(of.fields[1].type.fields)))
         own = st.lists(entry, max_size=3, unique_by=lambda one: one[0])
     else:
         own = {
@@ -113,3 +113,21 @@ def test_decimals_are_of_as_few_bytes_as_their_digits_need() -> None:
     fields = [Field("small", small), Field("wide", wide)]
     one, other = Rows([unsafe_row(record, fields)], struct_type(*fields)).arrays()
     assert [str(array.to_pylist()[0]) for array in (one, other)] == ["-123.45", f"{10**24}.00000"]
+
+
+def test_a_column_of_nulls_takes_no_bytes() -> None:
+    fields = [Field("__dummy__", Type("void")), Field("n", Type("long"))]
+    (nothing, numbers) = Rows([unsafe_row(avro(7, fields[1].type), fields)], struct_type(*fields)).arrays()
+    assert (nothing.to_pylist(), numbers.to_pylist()) == ([None], [7])
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=3), st.integers(0, 3))
+def test_the_leading_columns_of_a_range_scan_are_a_sign_and_bytes_each(numbers: list[int], cut: int) -> None:
+    binary = Type("binary")
+    parts = [(bytes([number >= 0]), number.to_bytes(8, "big", signed=True)) for number in numbers]
+    record = b"".join(avro(part, binary) for pair in parts for part in pair)
+    columns = struct_type(*(Field(f"c{n}", binary) for n in range(len(numbers))))
+    arrays = Rows([scanned_row(record, len(numbers))], columns).arrays()
+    assert [array.to_pylist()[0] for array in arrays] == [sign + own for sign, own in parts]
+    for wrong in (record[: len(record) - 1 - cut], record + b"\0", b"\0" + record):
+        assert scanned_row(wrong, len(numbers)) == FAULTY

@@ -38,8 +38,14 @@ def _session(context: Any, store: SparkStore) -> Iterator[Any]:
 
 
 def _frame(session: Any, store: SparkStore, epoch: int, family: Family) -> Any:
-    """The rows of one state as Spark's `statestore` source has them; EngineError for what it does not give."""
-    options: dict[str, Any] = {"batchId": epoch, "operatorId": family.operator.id}
+    """Read one state with Spark's `statestore` source. Raises EngineError if that does not return it."""
+    options = {"batchId": epoch, **_options(family)}
+    return session.read.format("statestore").options(**options).load(store.path)
+
+
+def _options(family: Family) -> dict[str, Any]:
+    """Return the options of the `statestore` source for a state. Raises EngineError if that does not return it."""
+    options: dict[str, Any] = {"operatorId": family.operator.id}
     if not family.grouped:
         options["storeName"] = family.store.name
     elif family.operator.name == "symmetricHashJoin":
@@ -48,13 +54,19 @@ def _frame(session: Any, store: SparkStore, epoch: int, family: Family) -> Any:
             message = f"Spark's reader returns only all rows of the {side} side of a join, not {family.name}"
             raise EngineError(message, hint=f"use {side}-{' or '.join(_JOINED)}")
         options["joinSide"] = side
+    elif family.kind == "timers" and (family.name or "").endswith(_REGISTERED):
+        options["readRegisteredTimers"] = True
+    elif family.kind in ("internal", "timers"):
+        raise EngineError(f"Spark's reader does not return {family.name}, which Spark keeps for itself")
     else:
         options["stateVarName"] = family.name
-    return session.read.format("statestore").options(**options).load(store.path)
+    return options
 
 
 _JOINED = ("keyWithIndexToValue", "keyWithTsToValues")
 """Column families of newer joins that hold the rows of a side."""
+_REGISTERED = "Timers_keyToTimestamp"
+"""The end of the name of the column family with the timers of a query; another one has them by time."""
 
 
 def spark_rows(context: Any, store: SparkStore, epoch: int, family: Family) -> Iterator[pa.RecordBatch]:
@@ -165,14 +177,15 @@ def running(master: str, show: Callable[[str], None]) -> Iterator[SparkReader]:
 
 
 def deep_check(context: Any, store: SparkStore, epoch: int) -> list[Finding]:
-    """What Spark's reader finds wrong with a batch's state, or finds other rows in than are found without it.
+    """Compare a batch's state with what Spark's own reader returns: errors, and other numbers of rows in a partition.
 
-    Slow: Spark loads every partition of every store. Of the column families of joins it gives only those with rows.
+    Slow, as Spark loads every partition of every store. State that Spark's reader does not return is skipped.
     """
     findings: list[Finding] = []
     for family in store.families(epoch):
-        joined = family.grouped and family.operator.name == "symmetricHashJoin"
-        if family.kind in ("internal", "timers") or (joined and (family.name or "").partition("-")[2] not in _JOINED):
+        try:
+            _options(family)
+        except EngineError:
             continue
         path = layout.operator_dir(family.operator.id)
         try:

@@ -2,8 +2,9 @@
 reads these, and hashes them as Spark does.
 
 A row is a version byte 0, the number of its schema (2 bytes), and an Avro record whose columns, at any depth, are
-unions of null and their type; elements of arrays and values of maps are no unions. Of a key in two parts the first has
-no schema's number. Numbers are zigzag varints, decimals fixed bytes. Spark: `AvroStateEncoder`, `SchemaConverters`.
+unions of null and their type. Elements of arrays and values of maps are unions only if they are structs, arrays or
+maps. Of a key in two parts the first has no schema's number. Numbers are zigzag varints, decimals fixed bytes.
+Spark: `AvroStateEncoder`, `SchemaConverters.toAvroTypeWithDefaults`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from formats.spark.state.types import Field, Type
+from formats.spark.state.types import struct as struct_type
 
 SCHEMA = 2
 """Bytes of a schema's number."""
@@ -26,7 +28,10 @@ _SLOTS = {
 _VARINTS = frozenset({
     "byte", "short", "integer", "date", "year-month", "long", "timestamp", "timestamp_ntz", "day-time", "time",
 })  # fmt: skip
+_PLAIN = frozenset({"boolean", "float", "double", "string", "binary", "decimal", "void"})
 _DEEPEST = 64
+_BINARY = Type("binary")
+_COLUMN = Field("", _BINARY)
 
 
 class _Bad(Exception):
@@ -34,21 +39,57 @@ class _Bad(Exception):
 
 
 def readable(of: Type) -> bool:
-    """Whether all of a type is sure to be read: how Spark writes what nests within maps and arrays was not seen yet."""
-    if of.kind == "struct":
+    """Decide if values of a type can be read. Keys of Avro's maps are strings."""
+    if of.kind in ("struct", "array"):
         return all(readable(field.type) for field in of.fields)
-    inner = of.fields[0].type if of.kind == "array" else of
-    return inner.kind in _VARINTS or inner.kind in ("boolean", "float", "double", "string", "binary", "decimal")
+    if of.kind == "map":
+        return of.fields[0].type.kind == "string" and readable(of.fields[1].type)
+    return of.kind in _VARINTS or of.kind in _PLAIN
 
 
-def unsafe_row(record: bytes, fields: Sequence[Field]) -> bytes:
-    """The UnsafeRow of an Avro record; `FAULTY` where it does not read to its end."""
+def scanned_row(record: bytes, columns: int) -> bytes:
+    """Return the UnsafeRow of the leading key columns of a range scan; `FAULTY` if the record does not parse.
+
+    Avro has two binary columns for each of them: its sign, and its bytes. An UnsafeRow has both in one.
+    """
     reader = _Reader(record)
     try:
-        row = _row([reader.nullable(field.type) for field in fields], fields)
+        parts = [reader.nullable(_BINARY) for _ in range(2 * columns)]
+    except _Bad:
+        return FAULTY
+    if None in parts or reader.at != len(record):
+        return FAULTY
+    return _row([sign + own for sign, own in zip(parts[::2], parts[1::2], strict=True)], [_COLUMN] * columns)
+
+
+def unsafe_row(record: bytes, fields: Sequence[Field], wanted: Sequence[Field] | None = None) -> bytes:
+    """Return the UnsafeRow of an Avro record; `FAULTY` if it does not parse up to its end.
+
+    fields: with which it was written; wanted: of a newer schema that the row should have.
+    """
+    reader = _Reader(record)
+    try:
+        values = [reader.nullable(field.type) for field in fields]
+        if wanted is not None and wanted != fields:
+            values, fields = _evolved(values, struct_type(*fields), struct_type(*wanted)), wanted
+        row = _row(values, fields)
     except (_Bad, struct.error, OverflowError, UnicodeDecodeError):
         return FAULTY
     return row if reader.at == len(record) else FAULTY
+
+
+def _evolved(value: Any, written: Type, wanted: Type) -> Any:
+    """Return a value as one of a newer type: columns of structs go by their names, and new ones are null."""
+    if value is None or written == wanted or written.kind != wanted.kind:
+        return value
+    if written.kind == "struct":
+        by_name = {field.name: (own, field.type) for own, field in zip(value, written.fields, strict=True)}
+        return [_evolved(*by_name.get(field.name, (None, field.type)), field.type) for field in wanted.fields]
+    if written.kind == "array":
+        return [_evolved(item, written.fields[0].type, wanted.fields[0].type) for item in value]
+    if written.kind == "map":
+        return [(key, _evolved(item, written.fields[1].type, wanted.fields[1].type)) for key, item in value]
+    return value
 
 
 class _Reader:
@@ -77,6 +118,8 @@ class _Reader:
                 raise _Bad
 
     def nullable(self, of: Type) -> Any:
+        if of.kind == "void":  # Avro's null, which takes no bytes and is in no union
+            return None
         branch = self.number()
         if branch not in (0, 1):
             raise _Bad
@@ -110,10 +153,14 @@ class _Reader:
                 self.number()
             for _ in range(min(abs(count), len(self.data) + 1)):
                 if of.kind == "map":
-                    items.append((self.take(self.number()), self.value(of.fields[1].type)))
+                    items.append((self.take(self.number()), self._element(of.fields[1].type)))
                 else:
-                    items.append(self.value(of.fields[0].type))
+                    items.append(self._element(of.fields[0].type))
         return items
+
+    def _element(self, of: Type) -> Any:
+        """Read an element of an array or a map: a union if its type has elements or columns of its own."""
+        return self.nullable(of) if of.fields else self.value(of)
 
 
 def _bytes_of(precision: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -31,7 +32,7 @@ class Family:
     schema: the columns of its keys and values.
     rule: which part of the key its partition goes by; None where that is not known.
     opaque: why its rows cannot be decoded here; None if they can.
-    avro: its rows are written as Avro.
+    avro: if its rows are written as Avro, the types of values by the number of their schema.
     """
 
     operator: OperatorInfo
@@ -41,7 +42,7 @@ class Family:
     schema: StateSchema
     rule: Rule | None
     opaque: str | None
-    avro: bool = False
+    avro: Mapping[int, Type] | None = None
 
     @property
     def grouped(self) -> bool:
@@ -65,6 +66,7 @@ def families(checkpoint: Checkpoint, operator: OperatorInfo, store: StoreInfo, e
     schemas = checkpoint.schemas(operator.id, store)
     kinds = variables(operator)
     transform = (operator.name or "").startswith("transformWithState")
+    older = checkpoint.older_schemas(store) if transform and encoding == "avro" else []
     out = []
     for schema in map(partial(_as_written, operator.name), schemas):
         rule = partition_rule(operator.name, store.name, schema)
@@ -73,7 +75,7 @@ def families(checkpoint: Checkpoint, operator: OperatorInfo, store: StoreInfo, e
         avro = transform and encoding == "avro"
         if transform and encoding not in ("unsaferow", "avro"):
             opaque = f"its rows are written as {encoding}: ask Spark with --engine spark"
-        elif avro and (reason := _beyond_avro(schema, store)) is not None:
+        elif avro and (reason := _beyond_avro(schema)) is not None:
             opaque = f"its rows are written as Avro, {reason}: ask Spark with --engine spark"
         elif grouped_by_variable(operator, schema):
             opaque = f"what kind of state it is the metadata of operator {operator.id} said, which is lost"
@@ -91,7 +93,8 @@ def families(checkpoint: Checkpoint, operator: OperatorInfo, store: StoreInfo, e
             kind = "timers" if "Timers_" in schema.name else "internal"
         if schema.time is not None:
             kind = "list" if schema.time == "behind" else "internal"  # in front: an index of Spark's own
-        out.append(Family(operator, store, schema.name, kind, schema, rule, opaque, avro))
+        numbers = {one.number: one.value for one in (*older, schema) if one.name == schema.name} if avro else None
+        out.append(Family(operator, store, schema.name, kind, schema, rule, opaque, numbers))
     return out
 
 
@@ -102,12 +105,10 @@ def grouped_by_variable(operator: OperatorInfo, schema: StateSchema) -> bool:
     return operator.path is None and schema.name != layout.DEFAULT_STORE and not joined
 
 
-def _beyond_avro(schema: StateSchema, store: StoreInfo) -> str | None:
+def _beyond_avro(schema: StateSchema) -> str | None:
     """Why rows that are written as Avro cannot be read here; None if they can."""
-    if not schema.decodable or schema.ordered or schema.time is not None:
-        return "and its keys so that they sort"
-    if len(store.schemas) > 1:
-        return "and their schema has changed since"
+    if not schema.decodable or schema.time is not None:
+        return "and its keys in a way that is not known here"
     if not (readable(schema.key) and readable(schema.value)):
         return "with columns of types that are not known there"
     return None

@@ -13,6 +13,7 @@ RocksDB puts the size of the value (4 bytes) behind it, for each item of a list.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +21,7 @@ import numpy as np
 from formats.codec.crc32c import crc32c, crc32cs
 from formats.errors import ChecksumMismatch, Damaged
 from formats.spark.state import murmur3
-from formats.spark.state.avro_rows import SCHEMA, unsafe_row
+from formats.spark.state.avro_rows import FAULTY, SCHEMA, scanned_row, unsafe_row
 from formats.spark.state.records import Records
 from formats.spark.state.rules import Coding, Rule, composite
 from formats.spark.state.types import Field, Type, struct
@@ -112,7 +113,7 @@ class Keys:
         self.faults = Faults(len(keys))
         fields = schema.key.fields
         skip = 0 if coding.family is None else 2
-        if coding.avro:
+        if coding.avro is not None:
             keys = [_key_of_avro(key, skip, coding) for key in keys]
         if not coding.rocks:
             rows = Rows(keys, schema.key)
@@ -253,19 +254,29 @@ class Keys:
 
 
 def _key_of_avro(key: bytes, skip: int, coding: Coding) -> bytes:
-    """The same key with UnsafeRows in it."""
-    fields, front = coding.schema.key.fields, coding.schema.prefix
-    if not 0 < front < len(fields):
+    """Return a key with UnsafeRows in place of the Avro records in it."""
+    fields, ordered = coding.schema.key.fields, coding.schema.ordered
+    front = ordered or tuple(range(coding.schema.prefix))
+    rest = [field for i, field in enumerate(fields) if i not in front]
+    if not front or not (rest or ordered):
         return key[: skip + 1] + unsafe_row(key[skip + 1 + SCHEMA :], fields)
     end = skip + 4 + int.from_bytes(key[skip : skip + 4], "little")
-    head = key[skip + 4 : skip + 5] + unsafe_row(key[skip + 5 : end], fields[:front])
-    tail = key[end : end + 1] + unsafe_row(key[end + 1 + SCHEMA :], fields[front:])
+    record = key[skip + 5 : end]
+    head = scanned_row(record, len(front)) if ordered else unsafe_row(record, [fields[i] for i in front])
+    head = key[skip + 4 : skip + 5] + head
+    tail = key[end : end + 1] + unsafe_row(key[end + 1 + SCHEMA :], rest) if rest else key[end:]
     return key[:skip] + len(head).to_bytes(4, "little") + head + tail
 
 
 def value_rows(values: list[bytes], coding: Coding) -> Rows:
     """Values of one column family, lists already taken apart."""
-    if coding.avro:
-        fields = coding.schema.value.fields
-        values = [value[:1] + unsafe_row(value[1 + SCHEMA :], fields) for value in values]
+    if coding.avro is not None:
+        values = [_value_of_avro(value, coding.avro, coding.schema.value) for value in values]
     return Rows(values, coding.schema.value, 1 if coding.rocks else 0)
+
+
+def _value_of_avro(value: bytes, types: Mapping[int, Type], wanted: Type) -> bytes:
+    """Return a value with an UnsafeRow of the wanted type in place of the Avro record in it."""
+    written = types.get(int.from_bytes(value[1 : 1 + SCHEMA], "little"))
+    record = value[1 + SCHEMA :]
+    return value[:1] + (FAULTY if written is None else unsafe_row(record, written.fields, wanted.fields))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from formats.spark.state.schema import StateSchema, of_sessions
@@ -14,14 +15,14 @@ class Coding:
 
     family: its id, None without column families.
     listed: values are lists.
-    avro: rows are written as Avro.
+    avro: if rows are written as Avro, the types of values by the number of their schema.
     """
 
     schema: StateSchema
     rocks: bool
     family: int | None = None
     listed: bool = False
-    avro: bool = False
+    avro: Mapping[int, Type] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ class StateSchema:
     ordered: ordinals of key columns that are stored in front so that bytes sort as values do.
     decodable: whether the encoding of its keys is one that this program reads.
     time: where the last column, a time, is stored on its own: `front` or `behind`.
+    number: of the value's schema, which rows that are written as Avro begin with.
     """
 
     name: str
@@ -44,6 +45,7 @@ class StateSchema:
     ordered: tuple[int, ...] = ()
     decodable: bool = True
     time: str | None = None
+    number: int = 0
 
 
 class _Input:
@@ -118,7 +120,7 @@ def _family(source: _Input, path: str) -> StateSchema:
     name = source.text()
     source.number(2)
     key = source.chunks()
-    source.number(2)
+    number = source.number(2)
     value = source.chunks()
     encoder = logs.parse(source.chunks(), path)
     source.chunks()
@@ -130,7 +132,7 @@ def _family(source: _Input, path: str) -> StateSchema:
     ordered = tuple(ordinals)
     time = _TIMES.get(kind) if isinstance(kind, str) else None
     schema = StateSchema(
-        name, struct_of(key, path), struct_of(value, path), key, value, prefix, ordered, kind in _ENCODERS, time
+        name, struct_of(key, path), struct_of(value, path), key, value, prefix, ordered, kind in _ENCODERS, time, number
     )
     if time is not None and (not schema.key.fields or schema.key.fields[-1].type.width != 8):
         raise Damaged(f"column family {name}: the last column of its key is not a time", path=path)
