@@ -131,3 +131,18 @@ def test_the_leading_columns_of_a_range_scan_are_a_sign_and_bytes_each(numbers: 
     assert [array.to_pylist()[0] for array in arrays] == [sign + own for sign, own in parts]
     for wrong in (record[: len(record) - 1 - cut], record + b"\0", b"\0" + record):
         assert scanned_row(wrong, len(numbers)) == FAULTY
+
+
+def test_columns_of_an_older_schema_go_by_their_names() -> None:
+    long, text = Type("long"), Type("string")
+    old, new = [Field("s", text), Field("n", long)], [Field("extra", long), Field("n", long), Field("s", text)]
+    inner = Field("inner", struct_type(*old)), Field("inner", struct_type(*new))
+    listed = Field("listed", Type("array", (inner[0],))), Field("listed", Type("array", (inner[1],)))
+    value = {"s": "a", "n": 7}
+    record = b"".join(
+        avro(one, field.type) for one, field in zip([value, [value, None]], [inner[0], listed[0]], strict=True)
+    )
+    wanted = [inner[1], listed[1]]
+    rows = Rows([unsafe_row(record, [inner[0], listed[0]], wanted)], struct_type(*wanted))
+    expected = {"extra": None, "n": 7, "s": "a"}
+    assert [array.to_pylist()[0] for array in rows.arrays()] == [expected, [expected, None]]
