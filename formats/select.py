@@ -119,6 +119,10 @@ def _key(text: str, key: Sequence[str]) -> dict[str, str]:
     pieces = re.split(rf",(?=(?:{names})=)", text)
     if all(re.match(rf"(?:{names})=", piece) for piece in pieces):
         return dict(piece.split("=", 1) for piece in pieces)
+    column, equals, _ = text.partition("=")
+    if len(key) == 1 and equals and column.isidentifier():
+        raise UnknownTask(f"--key {text!r}: the key has no column {column!r}, it is {key[0]}",
+                          hint=f"name it: --key {shlex.quote(f'{key[0]}={text}')}; or use --where")  # fmt: skip
     if len(key) == 1:
         return {key[0]: text}
     example = shlex.quote(f"{key[0]}={text}")

@@ -238,8 +238,13 @@ def _mistakes(error: BaseException) -> list[dict[str, Any]]:
 
 
 def _usage_hint(error: BaseException) -> str:
+    from formats.user_file.synonyms import meant_options
+
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "abs"
+    known = [name for param in context.command.params for name in param.opts] if context else []
+    if others := meant_options(getattr(error, "option_name", None) or "", known):
+        return f"did you mean {' '.join(others)}? '{path} --help' lists the options"
     return f"'{path} --help' lists the {'commands' if path == 'abs' else 'options'}"
 
 

@@ -215,6 +215,9 @@ def run(
     from abscli.stores.native.rescale import parallelism_of
     from abscli.stores.native.run import prepare_job
 
+    said = context.get_parameter_source("master")
+    if engine is Engine.INLINE and said is not None and said.name == "COMMANDLINE":
+        raise typer.BadParameter("the inline engine has no Spark master: remove one of them", param_hint="'--master'")
     if sample is not None and not dry_run:
         raise typer.BadParameter("it requires --dry-run", param_hint="'--sample'")
     if store is None:

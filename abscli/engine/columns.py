@@ -100,12 +100,12 @@ def _joins(topology: Topology) -> Iterator[tuple[Operator, dict[str, pa.Schema |
     """Each join with what is known of its two inputs' columns."""
     if not any(op.join for op in topology.operators):
         return
-    for op, inputs in _flow(JobGraph.of(topology), declared_sources(topology)):
+    for op, inputs in _flow(JobGraph.of(topology), columns_declared(topology)):
         if op.join and len(inputs) == 2:  # with fewer an input has a mistake of its own
             yield op, inputs
 
 
-def declared_sources(topology: Topology) -> dict[str, pa.Schema]:
+def columns_declared(topology: Topology) -> dict[str, pa.Schema]:
     """Return the columns of each source that the job file declares."""
     return {op.id: schema for op in topology.operators if (schema := _declared(op)) is not None}
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from abscli.engine.columns import column_faults, declared_sources, join_faults, sink_columns
+from abscli.engine.columns import column_faults, columns_declared, join_faults, sink_columns
 from abscli.engine.errors import EngineStopped, JobFailed, ServerUnavailable, UsageError
 from abscli.engine.functions import is_beside, load
 from abscli.engine.operators.table_lookup import read_table
@@ -223,7 +223,7 @@ def faults_without_input(topology: Topology, directory: str) -> Iterator[Operato
         elif op.kind is Kind.SOURCE and (op.connector or {}).get("type") in SOURCE_TYPES:
             with contextlib.suppress(UsageError):  # reported with its connector
                 yield from _event_time_faults(op, declared_schema(op))
-    yield from column_faults(topology, declared_sources(topology))
+    yield from column_faults(topology, columns_declared(topology))
 
 
 def _is_foreign(op: Operator) -> bool:

@@ -26,8 +26,8 @@ def counts_updates(graph: Adjacency) -> frozenset[str]:
     """
     found: set[str] = set()
     for of_one_way in (False, True):
-        senders = [id for id, op in graph.operators.items() if _emits_updates(op) and _is_one_way(op) is of_one_way]
-        reached = _reached(graph, senders)
+        emitting = [id for id, op in graph.operators.items() if _emits_updates(op) and _is_one_way(op) is of_one_way]
+        reached = _reached(graph, emitting)
         found |= {id for id in reached if _counts(graph.operators[id], of_one_way=of_one_way)}
     return frozenset(found)
 
@@ -48,10 +48,10 @@ def _counts(op: Operator, *, of_one_way: bool) -> bool:
     return any(output.function not in safe for output in op.aggregates)
 
 
-def _reached(graph: Adjacency, senders: list[str]) -> set[str]:
-    """Return the operators that get rows of these senders, directly or through operators that handle row by row."""
+def _reached(graph: Adjacency, emitting: list[str]) -> set[str]:
+    """Return the operators that get rows of these, directly or through operators that handle row by row."""
     reached: set[str] = set()
-    front = senders
+    front = emitting
     while front:
         for edge in graph.outputs[front.pop()]:
             if edge.target not in reached:

@@ -3,6 +3,7 @@ its own."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from formats.job.connectors import connector
@@ -12,6 +13,7 @@ from formats.job.model import LISTED, Aggregate, Aggregation, Emit, Keeping, Kin
 from formats.user_file import values as read
 from formats.user_file.mistakes import Mistakes
 from formats.user_file.nodes import Mapping, Node, Scalar, shown
+from formats.user_file.synonyms import meant
 from formats.user_file.values import Record, Schema, Shape, one_of, shape
 
 Members = dict[str, Any]
@@ -150,6 +152,10 @@ def _reduce(node: Node, label: str, mistakes: Mistakes) -> Members | None:
 
 
 def _output(at: Scalar, node: Node, label: str, mistakes: Mistakes) -> Aggregate | None:
+    if not isinstance(node, Mapping) and meant(at.text, _REDUCE.fields) is not None:
+        hint = mistakes.near(at.text, _REDUCE.fields)
+        mistakes.add(at, f"{label} must be a mapping, not {read.describe(node)}", hint)
+        return None
     options = read.mapping(node, label, mistakes, _example(at.text, node))
     if options is None:
         return None
@@ -177,10 +183,17 @@ def _output(at: Scalar, node: Node, label: str, mistakes: Mistakes) -> Aggregate
 
 
 def _example(name: str, node: Node) -> str:
-    """How an output is written; of the function that stands in its place, where one does."""
-    function = node.value if isinstance(node, Scalar) and node.value in set(Aggregation) else Aggregation.COUNT
-    column = '"*"' if function == Aggregation.COUNT else "COLUMN"
-    return f"write {name}: {{{function}: {column}}}"
+    """Return how an output is written; with the function that is in its place, such as `sum(price)`."""
+    text = node.value if isinstance(node, Scalar) and isinstance(node.value, str) else ""
+    call = _CALL.match(text)
+    function, column = (call[1].lower(), call[2]) if call else (text, None)
+    if function not in set(Aggregation):
+        function, column = Aggregation.COUNT, None
+    written = '"*"' if function == Aggregation.COUNT else column or "COLUMN"
+    return f"write {name}: {{{function}: {written}}}"
+
+
+_CALL = re.compile(r"([A-Za-z_]{1,20})\(([A-Za-z_][A-Za-z0-9_]{0,99})\)\Z")
 
 
 KINDS: dict[Kind, Shape[Members]] = {

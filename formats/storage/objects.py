@@ -37,6 +37,7 @@ from formats.storage.credentials import s3_settings
 from formats.storage.fresh_lists import MARKER, fresh_list
 from formats.storage.places import Bucket, bucket_of
 from formats.storage.retrying import (
+    CONNECT,
     FIRST_PAUSE,
     LONGEST_PAUSE,
     SECONDS,
@@ -534,11 +535,16 @@ class ObjectStorage:
                 raise self._missing(path, error) from None
             if _REFUSED.search(str(error)):
                 raise self._refused(path, error) from None
-            if (failure := failure_of(error)) is not None:
+            failure = failure_of(error)
+            if _NO_KEYS.search(str(error)) and (failure is None or failure.kind == CONNECT):
+                raise self._refused(path, error) from None
+            if failure is not None:
                 raise NoReply(failure) from None
             raise Unreachable(redact_error(error), path=self._root, hint=REACH) from None
 
     def _refused(self, path: str, error: Exception) -> PermissionError:
+        if _NO_KEYS.search(str(error)):
+            return NoCredentials(errno.EACCES, "no AWS credentials were found", self._root)
         return PermissionError(errno.EACCES, f"is refused: {redact_error(error)}", self._where(path))
 
     def _missing(self, path: str, error: Exception) -> NotFound:
@@ -559,6 +565,12 @@ class ObjectStorage:
         return functools.partial(ObjectStorage, may_show=self._may_show), (self._root,)
 
 
+class NoCredentials(PermissionError):
+    """There are no keys for a bucket, neither in the environment nor in a profile nor from the machine."""
+
+    hint = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+
+
 class _BeyondTheEnd(Exception):
     """A range was asked for behind the last byte."""
 
@@ -570,6 +582,8 @@ def _version(there: Any) -> Version:
 
 _BEYOND = re.compile("InvalidRange|416 Range Not Satisfiable|bytes 0--1/0")
 _NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|The specified bucket does not exist")
+_NO_KEYS = re.compile("/latest/api/token|/latest/meta-data/iam/security-credentials")
+"""Of the service that a client without keys asks for those of the machine."""
 _REFUSED = re.compile("status code: 40[13] ")
 """Of a list: the client says of other requests only that they were refused."""
 

@@ -9,6 +9,7 @@ from typing import NoReturn, Protocol
 
 from formats.errors import FormatError
 from formats.redaction import redact
+from formats.user_file.synonyms import meant
 
 _COMPARISONS = 100_000
 """Near matches stop being looked for after so many comparisons: advice must not cost more than the reading."""
@@ -56,6 +57,9 @@ class Place(Protocol):
     def column(self) -> int: ...
 
 
+_NOTES = {"url_env": " It is the name of an environment variable that has the URL"}
+
+
 class Mistakes:
     """Gathers what is wrong with one file."""
 
@@ -82,6 +86,8 @@ class Mistakes:
     def near(self, word: str, candidates: Iterable[str]) -> str | None:
         """A hint that names the candidate that was probably meant."""
         words = list(candidates)
+        if (other := meant(word, words)) is not None:
+            return f"did you mean {other}?{_NOTES.get(other, '')}"
         self._comparisons += len(words)
         if self._comparisons > _COMPARISONS or len(word) > 100:
             return None

@@ -136,7 +136,7 @@ def test_bounds_rule_out_what_cannot_be_there() -> None:
 
 
 @pytest.mark.parametrize(("texts", "key", "means"), [
-    (["x"], ["word"], "word = x"), (["word=x"], ["word"], "word = x"), (["a=b"], ["word"], "word = 'a=b'"),
+    (["x"], ["word"], "word = x"), (["word=x"], ["word"], "word = x"), (["1=b"], ["word"], "word = '1=b'"),
     (["x, y"], ["word"], "word = 'x, y'"), (["a=1,b=x,y"], ["a", "b"], "a = 1 and b = 'x,y'"),
     (["a=1", "b=2"], ["a", "b"], "a = 1 and b = 2"), (["x", "y"], ["word"], "word = x or word = y"),
     (["a=1,b=2", "a=3,b=4"], ["a", "b"], "(a=1 and b=2) or (a=3 and b=4)"),
@@ -153,6 +153,9 @@ def test_a_key_that_does_not_fit_is_refused() -> None:
         key_predicate(["x"], ["a", "b"])
     with pytest.raises(UnknownTask, match="no key"):
         key_predicate(["x"], [])
+    with pytest.raises(UnknownTask, match="--key 'nme=x': the key has no column 'nme', it is name") as caught:
+        key_predicate(["nme=x"], ["name"])
+    assert "--key name=nme=x" in (caught.value.hint or "")
     assert key_predicate([], ["a"]) is None
 
 

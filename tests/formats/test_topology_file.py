@@ -71,12 +71,26 @@ def test_all_findings_of_a_bad_file_come_at_once_in_file_order(path: Path, reque
 
 @pytest.mark.parametrize(("written", "hint"), [
     ("count", 'write n: {count: "*"}'), ("sum", "write n: {sum: COLUMN}"), ("number", 'write n: {count: "*"}'),
+    ("sum(v)", "write n: {sum: v}"), ("MAX(price)", "write n: {max: price}"), ("count(v)", 'write n: {count: "*"}'),
 ])  # fmt: skip
 def test_an_output_that_is_no_mapping_is_answered_by_how_it_is_written(written: str, hint: str) -> None:
     operators = f"  s: {{source: {{type: text, path: x}}}}\n  r: {{from: s, reduce: {{key: [line], n: {written}}}}}\n"
     with pytest.raises(BadFile) as raised:
         parse_topology_bytes(f"version: 1\njob: t\noperators:\n{operators}".encode(), "t.yaml")
     assert [error.hint for error in raised.value.mistakes] == [hint]
+
+
+@pytest.mark.parametrize(("entry", "hint"), [
+    ("reduce: {group_by: [line], n: {count: '*'}}", "did you mean key?"),
+    ("reduce: {key: [line], n: {count: '*'}}, window: {time: at, sliding: 10s, slide: 5s}", "did you mean every?"),
+    ("sink: {type: postgres, table: t, url: 'x'}", "did you mean url_env? It is the name of an environment variable"),
+    ("flatMap: 'm:f'", "did you mean flat_map?"),
+])  # fmt: skip
+def test_words_of_other_systems_lead_to_the_key(entry: str, hint: str) -> None:
+    operators = f"  s: {{source: {{type: text, path: x}}}}\n  r: {{from: s, {entry}}}\n"
+    with pytest.raises(BadFile) as raised:
+        parse_topology_bytes(f"version: 1\njob: t\noperators:\n{operators}".encode(), "t.yaml")
+    assert hint in " ".join(error.hint or "" for error in raised.value.mistakes)
 
 
 @pytest.mark.parametrize("path", BAD, ids=lambda path: path.name)

@@ -6,6 +6,9 @@ import contextlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from itertools import islice
+from pathlib import Path
 from types import MappingProxyType
 
 from abscli.engine.coordinator import Progress, Service
@@ -27,6 +30,7 @@ from abscli.stores.reasons import NoPlan
 from abscli.stores.recovery import BadOption
 from formats.errors import NotFound
 from formats.job.model import Topology
+from formats.native.layout import STORE
 from formats.native.lock import held
 from formats.native.store import NativeStore, is_native
 from formats.storage import deciding, open_writable
@@ -151,6 +155,16 @@ def _rescale(
     return changed
 
 
+def _nothing_in(store: str) -> str:
+    """Say that there is no epoch to resume from, and name a store beside it whose name is nearly the same."""
+    if "://" in store or os.path.lexists(store):
+        return f"{store} has no complete epoch to resume from"
+    beside = [found.parent.name for found in islice(Path(store).absolute().parent.glob(f"*/{STORE}"), 1_000)]
+    near = get_close_matches(Path(store).name, beside, n=1)
+    meant = f" (did you mean {near[0]}?)" if near else ""
+    return f"there is no store {store}{meant}"
+
+
 def resume_from(store: str, *, dry_run: bool = False) -> Resumed:
     """The newest whole epoch, every digest checked; NoRecovery when there are complete epochs and none is whole.
 
@@ -169,7 +183,7 @@ def resume_from(store: str, *, dry_run: bool = False) -> Resumed:
         if latest is None and held(storage):
             return Resumed(0)  # nothing starts: that it is in use is said when it is locked
         if latest is None:
-            return Resumed(0, f"{store} has no complete epoch to resume from: the job starts from the beginning")
+            return Resumed(0, f"{_nothing_in(store)}: the job starts from the beginning")
         whole = newest_whole(opened)
     if isinstance(whole, NoPlan):
         raise whole.error()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import random
 import re
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,6 +26,7 @@ from formats.storage import (
     walk,
 )
 from formats.storage import objects as module
+from formats.storage.objects import NoCredentials
 from formats.storage.uploading import open_uploads
 from tests.support.objects.fixtures import Servers, use
 from tests.support.objects.places import Place, bucket_place
@@ -190,6 +193,19 @@ def test_a_server_that_is_not_there_is_out_of_reach(monkeypatch: pytest.MonkeyPa
         with pytest.raises(Unreachable, match=f"127.0.0.1:{port}") as caught:
             call()
         assert "\n" not in str(caught.value)
+
+
+def test_a_bucket_without_keys_is_said_and_which_variables_to_set(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", f"http://127.0.0.1:{free_port()}")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
+    with pytest.raises(NoCredentials, match="no AWS credentials were found") as caught:
+        ObjectStorage("s3://bucket/x").read("a")
+    assert "AWS_ACCESS_KEY_ID" in caught.value.hint
 
 
 def test_a_wrong_key_is_no_permission(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
