@@ -74,7 +74,7 @@ class Buckets:
         """Everything in one bucket; None if there was never a row."""
         if self.schema is None:
             return None
-        files = sorted(self._folder.glob(f"{i}-*.arrow"))
+        files = sorted(self._folder.glob(f"{i}-*.arrow")) if self._written else ()
         tables = [pa.ipc.open_file(path).read_all() for path in files]
         return pa.concat_tables([self.schema.empty_table(), *tables, *self._held[i]], promote_options="default")
 
