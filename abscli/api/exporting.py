@@ -57,14 +57,22 @@ def export_states(
     # the largest first, so that none is left over at the end
     tasks.sort(key=lambda task: -(task.state.bytes or 0))
     if workers is None:
-        size = sum(task.state.bytes or SMALL for task in tasks)
-        workers = 1 if size <= SMALL else os.cpu_count() or 1
+        workers = 1 if _bytes(view, epoch, states) <= SMALL else os.cpu_count() or 1
     if min(workers, len(tasks)) < 2:
         yield from (_export(task, view) for task in tasks)
         return
     with process_pool(min(workers, len(tasks))) as pool:
         for future in as_completed([pool.submit(_export_alone, task) for task in tasks]):
             yield future.result()
+
+
+def _bytes(view: CheckpointStore, epoch: int, states: Sequence[StateFacts]) -> int:
+    """Return how large the states are at most. Flink's metadata does not tell it of operator state."""
+    size = sum(SMALL if state.bytes is None else state.bytes for state in states)
+    if size > SMALL and any(state.bytes is None for state in states):
+        total = view.detail(epoch).facts.state_bytes
+        return size if total is None else min(size, total)
+    return size
 
 
 def _file_name(state: StateFacts, taken: set[str]) -> str:

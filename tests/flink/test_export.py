@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
-from abscli.api import open_store
+from abscli.api import exporting, open_store
 from abscli.cli.main import main
 from formats.flink.store import FlinkStore
 from tests.support.flink.cases import CANONICAL, HASHMAP, largest
@@ -47,6 +48,20 @@ def test_processes_side_by_side_write_the_same(tmp_path: Path) -> None:
         assert one.file is not None
         assert other.file is not None
         assert pq.read_table(one.file).equals(pq.read_table(other.file))
+
+
+def test_a_small_checkpoint_with_states_of_unknown_size_is_exported_by_one_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes took three times the CPU time of one: each starts, reads the metadata and opens what it reads."""
+    store = open_store(str(HASHMAP))
+    assert any(state.bytes is None for state in store.states())
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(exporting, "process_pool", lambda workers: pytest.fail(f"{workers} processes"))
+    assert sum(one.rows for one in store.export(tmp_path / "tables")) > 0
+    monkeypatch.setattr(exporting, "SMALL", 1 << 10)
+    with pytest.raises(pytest.fail.Exception, match="2 processes"):
+        list(store.export(tmp_path / "more"))
 
 
 def test_a_state_that_cannot_be_read_is_named_and_the_others_are_written(
