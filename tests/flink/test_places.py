@@ -19,6 +19,7 @@ from formats.flink.store import FlinkStore
 from formats.storage import Entry, MemoryStorage
 from tests.support.commands import run_command
 from tests.support.flink.cases import HASHMAP, MERGED, check, job_id_twice, largest
+from tests.support.flink.truth import DATA
 
 
 @pytest.fixture
@@ -113,6 +114,15 @@ def test_a_symbolic_link_does_not_lead_out_of_the_directories(job: Path, tmp_pat
     file.symlink_to(outside)
     report = check(FlinkStore(str(job)))
     assert not report.report.restorable
+
+
+def test_a_damaged_checkpoint_is_not_unknown_if_files_were_not_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    """Some files are missing, and others are in directories that were not named."""
+    job = next((DATA / "rocksdb-incremental").iterdir())
+    code, out, _ = run_command("validate", capsys, job)
+    assert (code, out.splitlines()[0]) == (3, "DAMAGED: checkpoint 4. No checkpoint can be restored.")
+    assert "whether it is intact is not known" not in out
+    assert "were not looked at: --search" in " ".join(out.split())
 
 
 # -- files where the metadata says --------------------------------------------------------------------------

@@ -94,7 +94,8 @@ def check_epoch(
         why.pop(Code.CONSERVATION)
         if laws.why is not None:
             why[Code.CONSERVATION] = laws.why
-    return _report(evidence, verdict, findings, why, _not_known(evidence)), why, holds
+    reason = _not_known(evidence) if verdict is Status.COMPLETE else None
+    return _report(evidence, verdict, findings, why, reason), why, holds
 
 
 def check_store(
