@@ -235,13 +235,13 @@ def test_a_schema_that_is_none_is_refused() -> None:
         ("1.20", {"count": False, "note-ttl": True}, {}),
         ("2.3", {"count": True}, {"count": ("ttl-migrated", "with TTL in the job")}),
         ("2.3", {"note-ttl": False}, {"note-ttl": ("ttl-migrated", "without TTL in the job")}),
-        ("2.2", {"count": True}, {"count": ("ttl-untried", "with TTL in the job")}),
+        ("2.2", {"count": True}, {"count": ("ttl-migrated", "with TTL in the job")}),
         ("2.1", {"per-item": True}, {"per-item": ("ttl-changed", "with TTL in the job")}),
         ("1.20", {"recent": True, "note-ttl": False},
          {"recent": ("ttl-changed", "with TTL in the job"), "note-ttl": ("ttl-changed", "without TTL in the job")}),
     ],
 )  # fmt: skip
-def test_a_ttl_may_be_switched_on_or_off_in_flink_2_3(
+def test_a_ttl_may_be_switched_on_or_off_from_flink_2_2_on(
     release: str, ttl: dict[str, bool], rules: dict[str, tuple[str, str]], tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip

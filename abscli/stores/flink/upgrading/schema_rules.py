@@ -72,17 +72,11 @@ TTL_REFUSED: Final = Rule(
 )  # fmt: skip
 TTL_MIGRATED: Final = Rule(
     "ttl-migrated", Verdict.RESTORES, "the TTL of the state is switched on or off: Flink migrates its values",
-    "TtlAwareSerializerSnapshot; tried with 2.3.0: value, list and map state, on the heap",
+    "TtlAwareSerializerSnapshot; tried with 2.2.0 and 2.3.0: value, list and map state, on the heap",
     "see that the job can do with that",
 )  # fmt: skip
-TTL_UNTRIED: Final = Rule(
-    "ttl-untried", Verdict.UNKNOWN, "the TTL of the state is switched on or off: Flink 2.1 refuses that, and 2.3 "
-    "migrates the values", "2.2 was not tried", "try it on a copy of the savepoint",
-)  # fmt: skip
-TTL_AWARE: Final = (2, 3)
-"""The first release that is known to migrate state when its TTL is switched on or off."""
-TTL_UNAWARE: Final = (2, 1)
-"""The last release that is known to refuse it."""
+TTL_AWARE: Final = (2, 2)
+"""The first release that migrates state when its TTL is switched on or off."""
 
 
 class SchemaRules:
@@ -105,8 +99,7 @@ class SchemaRules:
         if (ttl := self._declared.ttl.get(info.name)) is not None and isinstance(info.value, Snapshot):
             self.met.add(info.name)
             if _has_ttl(info.value) is not ttl:
-                known = TTL_REFUSED if self._target <= TTL_UNAWARE else TTL_UNTRIED
-                rule = TTL_MIGRATED if self._target >= TTL_AWARE else known
+                rule = TTL_MIGRATED if self._target >= TTL_AWARE else TTL_REFUSED
                 yield Why(rule, f"value: {info.value.short}: {'with' if ttl else 'without'} TTL in the job")
         broadcast = info.kind is StateKind.BROADCAST
         timers = info.kind is StateKind.PRIORITY_QUEUE  # of a key and a namespace
