@@ -218,7 +218,8 @@ SQL: Final = "sql"
 SQL_SAME_PLAN: Final = Rule(
     "sql-same-plan", Verdict.RESTORES,
     "it is of SQL, and the plan of the job has the operator with the same id: the query has the same operators",
-    "documentation of Flink, Table API: stateful upgrades and evolution; abs diff --uids",
+    "documentation of Flink, Table API: stateful upgrades and evolution; tried: 1.18.1 to 1.20.3, 1.20.3 and 2.0.0 to "
+    "2.3.0; abs diff --uids",
     "see that the columns have the same types: the plan does not contain them, --schema checks them (rows)",
 )
 """In the place of the rule SQL, if the user gave the plan of the job that is to be started."""
