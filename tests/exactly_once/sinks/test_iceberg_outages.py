@@ -19,9 +19,11 @@ from tests.support.timed_runs import run
 pytestmark = [pytest.mark.soak, pytest.mark.minutes]
 
 ROWS, RATE = 600, 40
-PATIENCE, REPORTED, SLACK = 60.0, 5.0, 45.0
+PATIENCE, REPORTED, SLACK = 60.0, 5.0, 30.0
 """Seconds for which a catalog is waited for; after which the job says so; and for a last answer and a busy machine."""
 AWAY = 20.0
+WAITS = r"sink out has waited|has waited \d+ s for sink out"
+"""The second is printed until a try has failed, and the reason is known."""
 
 
 @pytest.fixture
@@ -77,7 +79,7 @@ def test_a_catalog_that_comes_back_is_waited_for(
         started.until(lambda: numbers(rest))
         started.fault = time.monotonic()
         fail(fault, rest, proxy)
-        assert started.until_said("sink out has waited") < REPORTED + SLACK
+        assert started.until_said(WAITS) < REPORTED + SLACK
         time.sleep(max(0.0, started.fault + AWAY - time.monotonic()))
         heal(rest, proxy)
         assert started.end() == 0
@@ -95,7 +97,7 @@ def test_a_catalog_that_stays_away_ends_the_job_which_resumes(
         started.fault = time.monotonic()
         fail(fault, rest, proxy)
         assert started.end() == 6
-        assert 0 < (started.seconds_of("sink out has waited") or 0) < REPORTED + SLACK
+        assert 0 < (started.seconds_of(WAITS) or 0) < REPORTED + SLACK
         assert PATIENCE <= (started.seconds_of("cannot be (read|written|reached)") or 0) < PATIENCE + SLACK
     heal(rest, proxy)
     with run(tmp_path, "--resume") as resumed:
