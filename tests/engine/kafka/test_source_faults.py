@@ -56,6 +56,7 @@ def test_a_source_whose_network_stalls_reports_it_and_reads_each_row_once(
     assert rows_until(source, is_at_end) == []
 
 
+@pytest.mark.soak
 def test_a_source_whose_connections_are_reset_reads_each_row_once(
     broker: Broker, topic: str, source: Source, proxy: FaultyProxy
 ) -> None:

@@ -52,7 +52,7 @@ def be_busy(proxy: Proxy) -> None:
     threading.Timer(1.0, lambda: setattr(proxy, "status", 0)).start()
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "fail",
     [

@@ -395,7 +395,7 @@ def test_a_catalog_that_stalls_is_waited_for_and_then_ends_the_job(
 def test_a_commit_of_a_catalog_whose_reply_is_lost_or_late_writes_no_row_twice(
     catalog: Catalog, fate: Fate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(iceberg_table, "ANSWER_SECONDS", 5.0)
+    monkeypatch.setattr(iceberg_table, "ANSWER_SECONDS", 2.0)
     sink = catalog.sink()
     with sink.hold():
         sink.take(ATTEMPT, [], 0)
@@ -406,6 +406,7 @@ def test_a_commit_of_a_catalog_whose_reply_is_lost_or_late_writes_no_row_twice(
     assert catalog.numbers() == [1, 2, 3]
 
 
+@pytest.mark.soak
 def test_a_rest_catalog_that_is_unavailable_is_waited_for_and_then_ends_the_job(
     rest_tables: Catalog, rest: RestCatalog, hurry: Callable[[], None]
 ) -> None:
