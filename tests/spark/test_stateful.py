@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from abscli.cli.main import main
+from abscli.stores.spark.reader import spark_rows
 from formats.spark.store import SparkStore
 from formats.storage import LocalStorage
 from tests.spark.test_state import fingerprint, rows
@@ -36,6 +38,10 @@ def session(spark: Any) -> Iterator[Any]:
         session.conf.unset(key)
 
 
+def lines(batches: Iterable[pa.RecordBatch], columns: list[str]) -> Counter[str]:
+    return Counter(str(row) for batch in batches for row in batch.select(columns).to_pylist())
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_rows_are_those_of_sparks_reader_and_a_copy_goes_on_to_the_same_rows(
     name: str, session: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -51,6 +57,11 @@ def test_rows_are_those_of_sparks_reader_and_a_copy_goes_on_to_the_same_rows(
         if "readRegisteredTimers" in options:
             names = [family.name or "" for family in store.families(options["batchId"])]
             wanted = next(one for one in names if one.endswith("Timers_keyToTimestamp"))
+            family = store.family(options["batchId"], "0", wanted)
+            columns = ["g", "kb", "expiryTimestampMs", "partition_id"]
+            asked = spark_rows(session.sparkContext, store, options["batchId"], family)
+            own = store.state(options["batchId"], "0", wanted)
+            assert lines(asked, columns) == lines(own, columns) != Counter()
         got = Counter(map(fingerprint, rows(store, options["batchId"], "0", wanted)))
         assert got == Counter(map(fingerprint, read["rows"])), options
     back = newest - 2

@@ -40,7 +40,9 @@ def _session(context: Any, store: SparkStore) -> Iterator[Any]:
 def _frame(session: Any, store: SparkStore, epoch: int, family: Family) -> Any:
     """Read one state with Spark's `statestore` source. Raises EngineError if that does not return it."""
     options = {"batchId": epoch, **_options(family)}
-    return session.read.format("statestore").options(**options).load(store.path)
+    frame = session.read.format("statestore").options(**options).load(store.path)
+    # Spark's reader calls the time of a timer by another name than the state's schema does.
+    return frame.withColumnRenamed("expiration_timestamp_ms", _EXPIRY) if family.kind == "timers" else frame
 
 
 def _options(family: Family) -> dict[str, Any]:
@@ -65,6 +67,7 @@ def _options(family: Family) -> dict[str, Any]:
 
 _JOINED = ("keyWithIndexToValue", "keyWithTsToValues")
 """Column families of newer joins that hold the rows of a side."""
+_EXPIRY = "expiryTimestampMs"
 _REGISTERED = "Timers_keyToTimestamp"
 """The end of the name of the column family with the timers of a query; another one has them by time."""
 

@@ -135,7 +135,8 @@ class PandasKeeper(Keeper):
             for row in frame.to_dict("records"):
                 at = row["ts"]
                 ts = None if pandas.isna(at) else at.to_pydatetime()
-                found.append({"id": int(row["id"]), "s": row["s"], "ts": ts})
+                text = None if pandas.isna(row["s"]) else row["s"]
+                found.append({"id": int(row["id"]), "s": text, "ts": ts})
         found.sort(key=lambda row: row["id"])
         yield pandas.DataFrame([self._keep(key, found, timerValues)])
 
