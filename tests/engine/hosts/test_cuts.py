@@ -72,7 +72,7 @@ def test_a_short_cut_is_said_and_survived(net: Hosts, tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-def test_everyone_cut_from_the_driver_ends_the_job_and_the_workers(net: Hosts, tmp_path: Path) -> None:
+def test_everyone_cut_from_the_driver_ends_the_job_and_the_workers_and_it_resumes(net: Hosts, tmp_path: Path) -> None:
     with HostJob(net, tmp_path, [["h1"], ["h2"]]) as job:
         job.runs_for(2)
         workers = [job.worker_on("h1"), job.worker_on("h2")]
@@ -84,6 +84,8 @@ def test_everyone_cut_from_the_driver_ends_the_job_and_the_workers(net: Hosts, t
         assert "worker 1 on h2" in end.text
         assert "check the network of driver (10.77.0.10)" in (end.hint or "")
         assert "slots" not in (end.hint or "")
+        net.up("driver")
+        job.finish_again([["h1"], ["h2"]])
 
 
 @pytest.mark.soak

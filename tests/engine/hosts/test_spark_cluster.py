@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -39,14 +40,14 @@ class Run:
 
     def __init__(self, net: Hosts, cluster: Cluster, folder: Path, *words: str, slots_seconds: float = 90.0) -> None:
         self.folder = folder
-        self.counts = write_input(folder)
+        self.counts = write_input(folder) if not (folder / "in").exists() else Counter[str]()
         (folder / "job.yaml").write_text(JOB)
         self._errors = folder / "errors"
         patience = f"from abscli.engine.drivers import spark; spark.SLOTS_SECONDS = {slots_seconds}"
         main = f"{patience}; from abscli.cli.main import main; raise SystemExit(main())"
         command = [sys.executable, "-c", main, "run", "job.yaml", "--store", "store", "--master", cluster.master]
         root = str(Path(__file__).parents[3])
-        with self._errors.open("wb") as errors:
+        with self._errors.open("ab") as errors:
             self.process = net.run(
                 "driver", [*command, "--interval", "500ms", *words], cwd=folder, stdout=errors, stderr=errors,
                 env={**cluster.environment, "PYTHONPATH": root},
@@ -163,6 +164,11 @@ def test_a_network_without_a_way_to_the_driver_is_no_lack_of_slots(tmp_path: Pat
             assert "check the network of driver (10.77.0.10)" in run.printed
             assert "a replacement needs a free slot on another host" in run.printed
             assert "use fewer --workers" not in run.printed
+        net.heal("driver", "h1")
+        net.heal("driver", "h2")
+        with Run(net, cluster, tmp_path, "--workers", "2", "--resume") as resumed:
+            resumed.counts = run.counts
+            resumed.finish()
 
 
 @pytest.mark.soak
