@@ -212,11 +212,11 @@ def faults_without_input(topology: Topology, directory: str) -> Iterator[Operato
     """Yield what stands against a run whatever its input is: no file is read but modules, and no server is asked.
 
     directory: of the job file. A module that is not in it is not looked for elsewhere, and its functions are unchecked.
-    A graph that only another system can run has no faults.
+    A graph that only another system can run has no faults, and neither has a source or sink of another system.
     """
     if any(_is_foreign(op) for op in topology.operators) or any(edge.replayable for edge in topology.edges):
         return
-    yield from graph_faults(topology)
+    yield from (fault for fault in graph_faults(topology) if not _is_elsewhere(topology.operator(fault.operator)))
     for op in topology.operators:
         if op.function is not None and op.kind in RUNNABLE and is_beside(op.function, directory):
             yield from _function_faults(op, op.function, directory)
@@ -224,6 +224,13 @@ def faults_without_input(topology: Topology, directory: str) -> Iterator[Operato
             with contextlib.suppress(UsageError):  # reported with its connector
                 yield from _event_time_faults(op, declared_schema(op))
     yield from column_faults(topology, columns_declared(topology))
+
+
+def _is_elsewhere(op: Operator) -> bool:
+    """Tell whether a source or sink is of a type that `abs run` does not know."""
+    if op.connector is None:
+        return False
+    return op.connector.get("type") not in (SOURCE_TYPES if op.kind is Kind.SOURCE else SINK_TYPES)
 
 
 def _is_foreign(op: Operator) -> bool:

@@ -11,10 +11,12 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from formats.errors import FormatError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 IDENTITY = "absput"
 """Under this name each object says by which call it was put: a word that all object stores allow."""
@@ -59,6 +61,8 @@ class Uploads(ABC):
         data: in chunks of any size, taken in this thread while pieces are on their way.
         size: of all data in bytes, if it is known.
         """
+        from concurrent.futures import ThreadPoolExecutor
+
         id = self.begin(path, identity)
         etags: list[str] = []
         sent: deque[Future[str]] = deque()

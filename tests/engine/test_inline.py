@@ -14,7 +14,7 @@ import pytest
 from abscli.engine.channels import inbox, peers
 from abscli.engine.coordinator import Progress
 from abscli.engine.drivers.inline import InlineWorkers
-from abscli.engine.errors import EngineError
+from abscli.engine.errors import EngineError, JobFailed
 from abscli.engine.job import JobOptions, run_job
 from abscli.engine.sources import making
 from abscli.engine.sources.files import line_files
@@ -194,12 +194,19 @@ def test_a_sender_waits_for_a_full_queue_of_its_own_worker(tmp_path: Path, monke
     assert len(output_rows(tmp_path)) == 800
 
 
-def test_the_last_line_needs_no_newline_and_bad_bytes_are_replaced(tmp_path: Path) -> None:
+def test_the_last_line_needs_no_newline(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "a.txt").write_bytes(b"one two\r\n\r\none \xff\xfe three")
+    (tmp_path / "in" / "a.txt").write_bytes(b"one two\r\n\r\none three")
     (tmp_path / "in" / "b.txt").write_bytes(b"")
     run(word_count(), tmp_path)
     assert last_counts(tmp_path) == {"one": 2, "two": 1, "three": 1}
+
+
+def test_a_line_that_is_not_utf_8_ends_the_job_and_is_named(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_bytes(b"one two\none \xff\xfe three\n")
+    with pytest.raises(JobFailed, match=r"in/a\.txt, record 2: .*byte 0xff at position 4 is not UTF-8"):
+        run(word_count(), tmp_path)
 
 
 def test_options_are_frozen() -> None:

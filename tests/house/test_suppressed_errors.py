@@ -55,6 +55,7 @@ REASONS = {
     "stores/native/checks/part_files.py:_sure_above": "below an epoch that cannot be read nothing is sure",
     "stores/native/plan.py:own_line": "epochs are then ordered by number",
     "stores/native/plan.py:_later": "an older epoch tells how far sources had come",
+    "stores/native/plan.py:_is_described": "the hint then names `abs rebuild`, which reports the damage",
     "stores/spark/plan.py:_inputs": "the count of files is an estimate",
 }
 """Function, and why it may drop an error."""

@@ -5,6 +5,7 @@ Read facts, then decide purely (`stores.flink.verdict`); `stores.flink.restore` 
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
@@ -53,8 +54,8 @@ def plan_flink(
     # one that is not there is another error than one that cannot be restored
     if epoch is not None:
         store.home(epoch)
+    refused: list[EpochEvidence] = []
     skipped: list[tuple[int, str]] = []
-    searchable = False
     for number in numbers:
         store.streams(number).on_read = progress
         evidence = gather(store, number, checks=checks)
@@ -64,14 +65,45 @@ def plan_flink(
                 store.check_newest(number)
             return _out_of_reach(store, read, evidence) or _sealed(store, read, evidence, tuple(skipped))
         skipped.append((number, reason))
-        searchable |= any(file.lost or file.closed for file in evidence.files)
+        refused.append(evidence)
     return NoPlan(
         f"checkpoint {epoch} cannot be restored: {skipped[0][1]}" if epoch is not None
         else f"no checkpoint is intact ({reasons('checkpoint', skipped) or 'there is none'})",
         path=store.path,
-        hint=("search for the missing files in other directories with --search DIR; " if searchable else "")
-        + f"abs validate {shlex.quote(store.path)} lists the missing files and the intact operators",
+        hint=_way_out(store, read, refused),
     )
+
+
+def _way_out(store: FlinkStore, read: ReadOptions, refused: Sequence[EpochEvidence]) -> str:
+    """Return what can be done if no checkpoint is intact. refused: what was found, newest first."""
+    if not any(evidence.metadata is not None for evidence in refused):
+        return _LOST
+    search = replace(read, search=(*read.search, "DIR"))
+    command = plan_command(store.path, None, search)
+    ways = [f"`{command}` also looks in DIR for the missing files"] if any(map(_misses_files, refused)) else []
+    if (saved := next((each for each in refused if _lost_operators(each)), None)) is not None:
+        changes = f"{{version: 1, removed: [{', '.join(map(json.dumps, _lost_operators(saved)))}]}}"
+        at = "" if store.only is not None else f"@{saved.epoch}"
+        rewrite = f"abs rewrite {shlex.quote(store.path)}{at} --changes lost.yaml --to NEWDIR"
+        ways.append(f"without a copy of them, `{rewrite}` keeps all other operators; lost.yaml is {changes}")
+    elif ways:
+        ways.append(f"without a copy of them {_LOST}")
+    ways = ways or [f"`abs validate {shlex.quote(store.path)}` lists what is damaged, and the intact operators"]
+    return "; ".join(ways)
+
+
+_LOST = "nothing can be restored: start the job from another savepoint, or without one"
+
+
+def _misses_files(evidence: EpochEvidence) -> bool:
+    return any(file.lost or file.closed for file in evidence.files)
+
+
+def _lost_operators(evidence: EpochEvidence) -> list[str]:
+    """Return the operators whose files are lost; none if others are needed, too, or all are lost."""
+    lost = {file.task.operator for file in evidence.files if file.lost}
+    others = {file.task.operator for file in evidence.files} - lost
+    return sorted(lost) if others and evidence.metadata is not None else []
 
 
 def _out_of_reach(store: FlinkStore, read: ReadOptions, evidence: EpochEvidence) -> NoPlan | None:

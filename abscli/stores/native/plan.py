@@ -61,6 +61,7 @@ def plan_recovery(
             check(store, number, overridden(store.topology(number), parallelism))
         except NoRecovery as error:
             return NoPlan.of(error)
+    store.attempts()  # `abs restore` reads them all: if one is damaged, its error names the way out
     return sealed(store, number, newest, plan_full(
         store.topology(number),
         detail,
@@ -178,13 +179,37 @@ def newest_whole(
         skipped.append((number, reason))
     if epoch is not None:
         return _not_that_one(store, epoch, skipped[0][1])
-    return NoPlan(
-        f"no epoch is intact ({reasons('epoch', skipped) or 'there is none'})",
-        path=store.path,
-        hint=f"`abs validate {shlex.quote(store.path)}` lists the damaged files, and `abs rebuild "
-        f"{shlex.quote(store.path)} --job JOB` lists the metadata that can be rebuilt; if neither helps, start the "
-        "job from the beginning in a new store",
-    )
+    name = shlex.quote(store.path)
+    hint = f"`abs rebuild {name} --job JOB` lists the metadata that can be rebuilt"
+    if _is_described(store, [number for number, _ in skipped]):
+        repair = f"abs plan-recovery {name} --strategy repair --out plan.json"
+        hint = f"`{repair}` recomputes the damaged parts, if it can; otherwise {FROM_THE_START}"
+    message = f"no epoch is intact ({reasons('epoch', skipped) or 'there is none'})"
+    return NoPlan(message, path=store.path, hint=hint)
+
+
+def _is_described(store: NativeStore, epochs: Sequence[int]) -> bool:
+    """Tell whether attempts, and the manifest and job graph of an epoch, can be read: a repair needs them."""
+    try:
+        store.attempts()
+        complete = [store.topology(number) for number in epochs if store.has_manifest(number)]
+    except FormatError:
+        return False
+    return bool(complete)
+
+
+FROM_THE_START = (
+    "nothing can be restored: start the job from the beginning with `abs run JOB --store NEWDIR --take-ownership`"
+)
+"""What to do if no epoch is intact and none can be repaired."""
+
+
+def instead_of_repair(store: NativeStore) -> str:
+    """Return what to do if an epoch cannot be repaired. Reads all files of the newest intact epoch."""
+    intact = (number for number in own_line(store) if store.has_manifest(number) and why_not(store, number) is None)
+    if next(intact, None) is None:
+        return FROM_THE_START
+    return f"`abs plan-recovery {shlex.quote(store.path)}` rolls the job back to an intact epoch"
 
 
 def own_line(store: NativeStore) -> list[int]:

@@ -25,6 +25,4 @@ def next_command(
     if report.restorable:
         newest = report.candidates[0] if report.candidates else report.latest_restorable
         return f"abs plan-recovery {shlex.quote(store)}@{newest} --out plan.json"
-    if code is Code.MISSING_FILE:
-        return f"abs plan-recovery {shlex.quote(store)} --search DIR --out plan.json"
-    return look_at(code, epoch, report, store)
+    return f"abs plan-recovery {shlex.quote(store)} --out plan.json"

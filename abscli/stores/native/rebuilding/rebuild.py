@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from abscli.stores.native.plan import FROM_THE_START
 from formats.job.model import Topology, canonical
 from formats.native import layout
 from formats.native.books import Books
@@ -141,6 +142,8 @@ def decide(books: Books, offer: Offer | None, is_free: Callable[[str], bool], ti
             fence = FenceFacts(epoch=epoch, attempt=0, attempt_id=NOBODY, fenced=time, **header(FenceFacts))
             new_files.append(NewFile(layout.outcome(epoch), "its number, which stays taken", seal(fence)))
             notes.append(f"epoch {epoch} is lost, if it was complete: nothing but its manifest said so, and of what")
+            if not any(isinstance(head, ManifestFacts) for head in books.heads):
+                notes.append(FROM_THE_START)
     return Rebuild(job, aside, tuple(new_files), tuple(lacking), tuple(notes))
 
 

@@ -6,7 +6,6 @@ parts again, over the stretch between the newest whole epoch before it and its o
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,7 +13,7 @@ from abscli.planner.lineage import lives_of, maker, stretches
 from abscli.planner.named import parts_named
 from abscli.planner.plan import plan_repair as plan_from_facts
 from abscli.planner.repair import RepairSet, repair_set
-from abscli.stores.native.plan import SYSTEM, Skips, own_line, pin_facts, relied_on, why_not
+from abscli.stores.native.plan import SYSTEM, Skips, instead_of_repair, own_line, pin_facts, relied_on, why_not
 from abscli.stores.pinned import change
 from abscli.stores.reasons import reasons
 from formats.errors import FormatError, NoRecovery, StoreInUse
@@ -110,7 +109,7 @@ def newest_broken(store: NativeStore, distrust: Sequence[str]) -> Repair:
             refused.append((number, error.message.partition("cannot be repaired: it ")[2] or error.message))
     raise NoRecovery(
         f"no epoch can be repaired ({reasons('epoch', refused) or 'there is none'})", path=store.path,
-        hint=f"`abs plan-recovery {shlex.quote(store.path)}` rolls the job back to an intact epoch",
+        hint=instead_of_repair(store),
     )  # fmt: skip
 
 
@@ -162,8 +161,8 @@ def _check_may(store: NativeStore, remains: Remains) -> None:
 
 
 def _cannot(store: NativeStore, epoch: int, reason: str) -> NoRecovery:
-    hint = f"`abs plan-recovery {shlex.quote(store.path)}` rolls the job back to an intact epoch"
-    return NoRecovery(f"epoch {epoch} cannot be repaired: it {reason}", path=store.path, hint=hint)
+    message = f"epoch {epoch} cannot be repaired: it {reason}"
+    return NoRecovery(message, path=store.path, hint=instead_of_repair(store))
 
 
 def _why_missing(store: NativeStore, remains: Remains, task: TaskId, distrust: Sequence[TaskId]) -> str | None:

@@ -32,6 +32,8 @@ def next_command(
     newest = report.latest_restorable
     if code is Code.SINK_PART_MISSING and newest is None:
         return f"abs run {file} --store {name} --from-epoch 0"  # the store is whole: it is the output that is not
-    if newest is None or (path is not None and path.startswith(BOOKS)):
+    if (path is not None and path.startswith(BOOKS)) or (newest is None and epoch is None):
         return f"abs rebuild {name} --job {file}"
+    if newest is None:
+        return f"abs plan-recovery {name} --strategy repair --out plan.json"
     return f"abs plan-recovery {name}@{newest} --out plan.json"
