@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
@@ -83,7 +83,7 @@ def resolve(changes: Changes, metadata: Metadata, find: Find) -> Resolved:
     for line in changes.lines:
         operator = moves.heir(line) or _find(line, find, mistakes)
         if operator is None:
-            _gone(line, moves, spent, mistakes)
+            _gone(line, moves, spent, mistakes, _names(metadata))
             continue
         if reason := moves.why_spent(line, operator):
             spent[line] = reason
@@ -187,8 +187,18 @@ def _found(name: str, find: Find) -> OperatorState | UnknownTask | None:
         return error if "are called" in error.message else None
 
 
-def _gone(line: Change, moves: _Moves, spent: dict[Change, str], mistakes: Mistakes) -> None:
-    """A line of an operator that the snapshot does not have: what it asks for was done already, or it is a mistake."""
+def _names(metadata: Metadata) -> list[str]:
+    """Return what operators may be called in a line, without hashes."""
+    return sorted({name for operator in metadata.operators for name in (operator.uid, operator.name) if name})
+
+
+def _gone(
+    line: Change, moves: _Moves, spent: dict[Change, str], mistakes: Mistakes, names: Collection[str]
+) -> None:
+    """Handle a line of an operator that the snapshot does not have: it was carried out before, or it is a mistake.
+
+    names: of the operators that it has. If one is nearly the same, the line has a typing error.
+    """
     if isinstance(line, MoveOperator):
         if missing := moves.is_missing(line):
             mistakes.add(line, f"moved: neither {shown(line.operator)} nor {shown(line.to)} is there: {missing}")
@@ -197,6 +207,8 @@ def _gone(line: Change, moves: _Moves, spent: dict[Change, str], mistakes: Mista
     elif not isinstance(line, RemoveOperator) and (move := moves.ahead(line)) is not None:
         message = f"{shown(line.operator)} is what {shown(move.operator)} becomes in line {move.line}"
         mistakes.add(line, message, f"write {move.operator}: operators are named as the snapshot has them")
+    elif (hint := mistakes.near(line.operator, names)) is not None:
+        mistakes.add(line, f"the snapshot has no operator {shown(line.operator)}", hint)
     elif isinstance(line, RemoveOperator | RemoveState | RemoveSplit | RemoveKey):
         spent[line] = "the snapshot has no such operator"
     else:

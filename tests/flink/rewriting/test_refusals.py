@@ -32,6 +32,8 @@ from tests.support.flink.rewritten import rewritten
         (HASHMAP, "moved: [{from: totals, to: x}]\nset: [{operator: x, max_parallelism: 9}]", "'x' is what 'totals'"),
         (HASHMAP, "removed: [totals, {operator: totals, state: sum}]", "'totals' is removed in line 2"),
         (HASHMAP, "removed: [totals, totals]", "a second line removes 'totals'"),
+        (HASHMAP, "removed: [totls]", "the snapshot has no operator 'totls'"),
+        (HASHMAP, "removed: [{operator: totl, state: sum}]", "the snapshot has no operator 'totl'"),
         (HASHMAP, "removed: [{operator: totals}]", "names an operator alone"),
         (HASHMAP, "gone: [totals]", "unknown key 'gone'"),
         (HASHMAP, "set: [{operator: nobody, max_parallelism: 7}]", "no operator 'nobody'"),
