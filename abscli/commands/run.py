@@ -326,6 +326,7 @@ def _rehearse_alone(job: str, parallelism: dict[str, int], words: str, form: Out
     from abscli.engine.runnable import all_faults
     from abscli.jobs.files import job_directory, read_job
     from abscli.stores.native.rescale import overridden
+    from abscli.text.columns import counted
     from formats.job.expand import size_of
 
     directory = job_directory(job)
@@ -336,16 +337,27 @@ def _rehearse_alone(job: str, parallelism: dict[str, int], words: str, form: Out
         "schema": "abs.rehearsal", "version": FORMAT_VERSION, "job": topology.job, "store": None, "new": None,
         "attempt": None, "parent": 0, "policy": None, "tasks": tasks, "channels": channels, "rescaled": [],
     }  # fmt: skip
-    text = f"{topology.job} can run: {tasks} tasks, {channels} channels; no --store is named, and no sink was looked at"
+    size = f"{counted(tasks, 'task')}, {counted(channels, 'channel')}"
+    text = f"{topology.job} can run: {size}; no --store is named, and no sink was looked at"
     _show_sample(result, text, _sampled(topology, job, most), form)
+    _warn_of_no_sink(topology)
     note("nothing was changed (--dry-run)")
     note(f"Next: abs run {words} --store PATH")
+
+
+def _warn_of_no_sink(topology: Topology) -> None:
+    from formats.job.model import as_sink
+
+    if not any(as_sink(operator) for operator in topology.operators):
+        warn(f"{topology.job} has no sink: its rows are written nowhere")
 
 
 def _rehearse(prepared: PreparedJob, words: str, form: Output, sample: Sample | None) -> None:
     """What a run would do; raises what it would be refused for."""
     from abscli.cli.running import note_change
     from abscli.stores.native.rescale import in_words
+    from abscli.text.columns import counted
+    from formats.durations import duration_short
     from formats.job.expand import size_of
 
     would = prepared.rehearse()
@@ -361,12 +373,14 @@ def _rehearse(prepared: PreparedJob, words: str, form: Output, sample: Sample | 
     if prepared.rescale:
         begins += f" and rescales {in_words(prepared.rescale)}"
     effect = f"{store} is made" if would.new else f"attempt {would.attempt} on {store}"
-    text = (
-        f"{topology.job} can run: {begins}, policy {would.policy}, {tasks} tasks, {channels} channels; {effect}"
-    )
+    interval = prepared.options.interval
+    pace = f"an epoch every {duration_short(interval)}, " if interval is not None else ""
+    size = f"{counted(tasks, 'task')}, {counted(channels, 'channel')}"
+    text = f"{topology.job} can run: {begins}, policy {would.policy}, {pace}{size}; {effect}"
     _show_sample(result, text, sample, form)
     for news in would.news:
         note_change(news)
+    _warn_of_no_sink(topology)
     note("nothing was changed (--dry-run)")
     note(f"Next: abs run {words}")
 

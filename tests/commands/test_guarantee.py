@@ -166,3 +166,18 @@ def test_modules_elsewhere_and_graphs_of_other_systems_are_not_checked(
     for text in (elsewhere, foreign):
         (job / "job.yaml").write_text(text)
         assert main(["topology", str(job / "job.yaml")]) == 0
+
+
+def test_a_dry_run_shows_the_interval_and_warns_of_a_job_without_a_sink(
+    job: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(job)
+    words = ["run", "job.yaml", "--store", "store", "--engine", "inline", "--dry-run"]
+    for given, shown in (([], "every 1s"), (["--interval", "90"], "every 1m30s"), (["--interval", "50ms"], "0.05s")):
+        assert main([*words, *given]) == 0
+        said = capsys.readouterr()
+        assert shown in said.out
+        assert "has no sink" not in said.err
+    Path("job.yaml").write_text(JOB.replace("  out: {from: counts, sink: {type: jsonl, path: out}}\n", ""))
+    assert main(words) == main(["run", "job.yaml", "--dry-run"]) == 0
+    assert capsys.readouterr().err.count("words has no sink: its rows are written nowhere") == 2
