@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 import shutil
+import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,7 +66,8 @@ class Walk:
         for found in (*_NEXT.findall(text), *_QUOTED.findall(text)):
             if "DIR" in found.split():  # a place that only the user knows
                 continue
-            filled = found.replace(" JOB", f" {self.folder}/job.yaml").replace("NEWDIR", f"{self.folder}/copy")
+            filled = found.replace(" JOB", f" {self.folder}/job.yaml")
+            filled = re.sub("NEWDIR|NEW_CHECKPOINT", f"{self.folder}/copy", filled)
             if filled not in self.taken or command.endswith(" --yes"):
                 return str(filled)
         raise AssertionError(f"no next step that was not taken\n{self.shown()}")
@@ -194,3 +196,47 @@ def test_steps_on_checkpoints_of_flink_lead_out(
     has_another = damage is damage_metadata_of_newest and len([*job.glob("chk-*")]) > 1
     has_other_operators = damage is lose_file_of_newest and name == "hashmap-checkpoint"
     assert (end == "lost") == (not has_other_operators and not has_another), walk.shown()
+
+
+def newest_deltas(checkpoint: Path) -> list[Path]:
+    """Return the newest file of changes of each partition of state 0."""
+    return [max(folder.glob("*.delta"), key=lambda path: int(path.stem)) for folder in checkpoint.glob("state/0/[0-9]")]
+
+
+def lose_newest_delta(checkpoint: Path) -> None:
+    newest_deltas(checkpoint)[0].unlink()
+
+
+def exchange_newest_deltas(checkpoint: Path) -> None:
+    one, other = newest_deltas(checkpoint)[:2]
+    one.write_bytes(other.read_bytes())
+
+
+def lose_all_state(checkpoint: Path) -> None:
+    for path in checkpoint.glob("state/*/*/[0-9]*"):
+        path.unlink()
+
+
+def lose_newest_offsets(checkpoint: Path) -> None:
+    max((checkpoint / "offsets").glob("[0-9]*"), key=lambda path: int(path.name)).unlink()
+
+
+def damage_all_offsets(checkpoint: Path) -> None:
+    for path in (checkpoint / "offsets").glob("[0-9]*"):
+        path.write_bytes(b"v1\n{")
+
+
+@pytest.mark.parametrize("begins", ["validate {checkpoint}", "plan-recovery {checkpoint}"])
+@pytest.mark.parametrize("damage", [lose_newest_delta, exchange_newest_deltas, lose_all_state, lose_newest_offsets,
+                                    damage_all_offsets], ids=lambda damage: damage.__name__)  # fmt: skip
+def test_steps_on_checkpoints_of_spark_lead_out(
+    damage: Callable[[Path], None], begins: str, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    with tarfile.open(DATA / "spark" / "words.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    damage(tmp_path / "checkpoint")
+    walk = Walk(tmp_path, capsys)
+    end = walk.follow("abs " + begins.format(checkpoint=tmp_path / "checkpoint"))
+    assert (end == "lost") == (damage in (lose_all_state, damage_all_offsets)), walk.shown()

@@ -266,8 +266,8 @@ def _chosen(store: SparkStore, report: StoreReport, batch: int | None) -> int | 
         return NoPlan(
             f"no batch gives exact results ({reasons or 'none was begun'})",
             path=store.path,
-            hint=f"`abs validate {shlex.quote(store.path)}` lists every damaged file; or start the query again with "
-            "a new checkpointLocation",
+            hint="nothing can be restored unless a backup has the files (`abs validate "
+            f"{shlex.quote(store.path)}` lists them): start the query again with a new checkpointLocation",
         )
     asked = next((one for one in report.epochs if one.epoch == batch), None)
     if asked is None:

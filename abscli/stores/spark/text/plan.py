@@ -243,9 +243,14 @@ def _names(plan: Plan[SparkPlan], width: int) -> list[str]:
 
 
 def _next(plan: Plan[SparkPlan], plan_file: str | None, width: int) -> list[str]:
-    sink = " --sink-to NEW_LOG" if plan.body.sink is not None else ""
-    lead = "" if plan_file else "with --out PLAN: "
-    return [f"Next: {lead}{restore_command(plan, plan_file or 'PLAN')} --to NEW_CHECKPOINT{sink}"]
+    body = plan.body
+    sink = " --sink-to NEW_LOG" if body.sink is not None else ""
+    if plan_file is not None:
+        return [f"Next: {restore_command(plan, plan_file)} --to NEW_CHECKPOINT{sink}"]
+    if plan.store is None or body.positions or body.renamed_sources or body.sink or body.next_batch_unchanged:
+        return ["Next: the same command with --out plan.json"]
+    read = plan.read.words(("search", "path_map"))
+    return [f"Next: abs plan-recovery {shlex.quote(plan.store)}@{body.batch}{read} --out plan.json"]
 
 
 def restored_json(plan: Plan[SparkPlan], done: SparkRestored) -> dict[str, Any]:
