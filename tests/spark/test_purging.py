@@ -172,6 +172,16 @@ def test_state_may_be_purged_that_was_the_newest_when_the_logs_were_listed(tmp_p
     assert report.latest_restorable == 3
 
 
+def test_sst_files_of_a_snapshot_that_arrived_since_the_listing_are_not_unreferenced(tmp_path: Path) -> None:
+    """Spark uploads the SST files of a snapshot before the snapshot, which may be there when SST files are listed."""
+    root = copy_of("words_ids", tmp_path, sidecars=False)
+    snapshot = max(root.glob("state/0/0/*.zip"), key=lambda path: int(path.stem.split("_")[0]))
+    aside = Path(shutil.move(snapshot, tmp_path))
+    assert [finding.code for finding in check(root).all_findings] == [Code.UNREFERENCED_FILE]
+    report = listed_before(root, "state/0/0", lambda _: shutil.move(aside, snapshot))
+    assert report.all_findings == ()
+
+
 def listed_before(root: Path, folder: str, purge: Purge) -> StoreReport:
     """Check a checkpoint that changes just after a folder was listed."""
     checkpoint = Checkpoint(LocalStorage(root))

@@ -321,9 +321,13 @@ def _probe(checkpoint: Checkpoint, item: PartitionWork, quick: bool) -> Partitio
         evidence = probe(checkpoint, item, partition_files(checkpoint, item.id, item.index), quick=quick)
         listed = {*checkpoint.files(folder), *checkpoint.files(ssts)}
         checkpoint.forget(folder)
-        if all(one.code != "missing-file" for file in evidence.evidence.values() for one in file.problems):
+        lacking = any(one.code == "missing-file" for file in evidence.evidence.values() for one in file.problems)
+        unused = any(path.startswith(f"{ssts}/") for path in evidence.orphans)
+        if not (lacking or unused):
             break
-        if listed <= {*checkpoint.files(folder), *checkpoint.files(ssts)}:
+        now = {*checkpoint.files(folder), *checkpoint.files(ssts)}
+        # A running query removes files; and it adds SST files before the snapshot that refers to them.
+        if not ((lacking and listed - now) or (unused and now - listed)):
             break
     checkpoint.forget(folder)
     return evidence
