@@ -152,6 +152,7 @@ def test_steps_on_a_store_of_abs_lead_out(
 ) -> None:  # fmt: skip
     folder = job(name)
     monkeypatch.chdir(folder)
+    monkeypatch.setenv("ABS_RESTORE_ENGINE", "inline")  # a session of Spark may belong to another test
     damage(folder / "store")
     walk = Walk(folder, capsys)
     end = walk.follow("abs " + begins.format(store=folder / "store", job=folder / "job.yaml"))
