@@ -20,6 +20,7 @@ from typing import Self
 import msgspec
 
 from abscli.engine.errors import EngineStopped
+from formats.decoding import decode
 from formats.job.model import Topology
 
 
@@ -112,7 +113,7 @@ class Attempts:
                     status = process.wait()
                     raise EngineStopped(f"the process that runs the attempts of a test has ended with status {status}")
                 line += more
-        return msgspec.json.decode(line, type=Answer)
+        return decode(line, Answer)
 
 
 def serve() -> None:
@@ -124,7 +125,7 @@ def serve() -> None:
     os.dup2(2, 1)
     with open(os.dup(0), "rb", buffering=0) as orders:
         while line := orders.readline():
-            order = msgspec.json.decode(line, type=Order)
+            order = decode(line, Order)
             os.write(answers, msgspec.json.encode(_forked(order)) + b"\n")
 
 
@@ -147,7 +148,7 @@ def _forked(order: Order) -> Answer:
         data = written.read()
     _, status = os.waitpid(child, 0)
     if data:
-        return msgspec.json.decode(data, type=Answer)
+        return decode(data, Answer)
     killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
     failure = None if killed else f"its process ended with status {os.waitstatus_to_exitcode(status)}"
     return Answer(_newest(order.store), killed, failure, None, 1)

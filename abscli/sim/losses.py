@@ -12,6 +12,7 @@ from abscli.planner.placement import worker_of
 from abscli.planner.ranges import EMPTY, Ranges
 from abscli.planner.recovery_set import Restart, recovery_set
 from abscli.sim.model import Model
+from formats.decoding import decode
 from formats.ids import ChannelId, TaskId
 from formats.job.model import Topology
 
@@ -26,7 +27,7 @@ def recovery_of(model: Model, task: TaskId) -> tuple[frozenset[TaskId], frozense
 
 @lru_cache(maxsize=4096)
 def _recovery_of(topology: bytes, task: TaskId) -> tuple[frozenset[TaskId], frozenset[ChannelId]]:
-    graph = msgspec.json.decode(topology, type=Topology)
+    graph = decode(topology, Topology)
     plain = tuple(msgspec.structs.replace(op, ordered_output=False) for op in graph.operators)
     graph = msgspec.structs.replace(graph, operators=plain)
     restarting = recovery_set(Adjacency.of(graph), {task.operator: Ranges.of([task.subtask])})
@@ -46,7 +47,7 @@ def _local_recovery_of(topology: bytes, tasks: frozenset[TaskId]) -> tuple[froze
     lost: dict[str, Ranges] = {}
     for task in tasks:
         lost[task.operator] = lost.get(task.operator, EMPTY) | Ranges.of([task.subtask])
-    restarting = local_set(Adjacency.of(msgspec.json.decode(topology, type=Topology)), lost)
+    restarting = local_set(Adjacency.of(decode(topology, Topology)), lost)
     back = _tasks(restarting.back)
     return _tasks(restarting.again) | back, back
 

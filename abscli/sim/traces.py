@@ -46,6 +46,7 @@ from abscli.sim.properties import Violation, check_cut, check_open, check_parts,
 from abscli.sim.repeats import Repeats
 from abscli.sim.situations import Situation, is_unread, of_coordinator, of_task
 from abscli.sim.task import Part
+from formats.decoding import decode
 from formats.errors import FormatError
 from formats.ids import ChannelId, TaskId
 from formats.job.model import Topology
@@ -215,13 +216,13 @@ def check_trace(lines: Iterable[bytes], path: str = "trace") -> Checked:
             if line.startswith(b'{"schema"'):
                 if section is not None:
                     section.end()
-                head = msgspec.json.decode(line, type=Head)
+                head = decode(line, Head)
                 check_version(head.version, path=path, hint="record the trace again with `abs run --trace FILE`")
                 section = _Attempt(head, checked, disagreements)
             elif section is None:
                 raise _no_trace("it begins with no attempt", path)
             else:
-                section.take(number, msgspec.json.decode(line, type=Line))
+                section.take(number, decode(line, Line))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             if section is None:
                 raise _no_trace(str(error), path) from None

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from formats.decoding import decode
 from formats.errors import FormatError, NotFound, StoreInUse
 from formats.native import layout
 from formats.native.numbers import highest, is_highest, obsolete
@@ -175,7 +176,7 @@ def _newest(storage: Storage) -> tuple[int, Claim] | None:
 def _read(storage: Storage, number: int) -> Claim | None:
     """Return a claim; None where there is none that says anything."""
     try:
-        return msgspec.json.decode(storage.read(_path(number), 0, 4096), type=Claim)
+        return decode(storage.read(_path(number), 0, 4096), Claim)
     except (NotFound, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from formats.bounds import check_json
+from formats.decoding import decode
 from formats.errors import Damaged, FormatError, NotFound, UnsafePath
 from formats.ids import TaskId
 from formats.job.expand import task_ids
@@ -367,7 +368,7 @@ class FactFiles:
             raise Damaged(f"has SHA-256 {digest(data)[:12]}…, its name says {sha256[:12]}…", path=where)
         check_json(data, where)
         try:
-            topology = msgspec.json.decode(data, type=Topology)
+            topology = decode(data, Topology)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise Damaged(f"is not a job graph: {error}", path=where) from None
         check_graph(topology, where)

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from formats.bounds import check_json
+from formats.decoding import decode
 from formats.errors import Damaged
 from formats.ids import ChannelId, TaskId, operator_of
 from formats.job.model import Kind, Operator
@@ -551,7 +552,7 @@ def decode_facts(data: bytes, kind: type[F], path: str, schema: str | None = Non
     schema = schema or SCHEMAS[kind]
     check_json(data, path)
     try:
-        facts = msgspec.json.decode(data, type=kind)
+        facts = decode(data, kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         _refuse_other(data, path)
         raise Damaged(f"its checksum matches, but it is not a valid {schema}: {error}", path=path) from None
@@ -568,7 +569,7 @@ class _Version(msgspec.Struct):
 def _refuse_other(data: bytes, path: str) -> None:
     """Refuse a file that cannot be decoded and names another format version: it is not damaged."""
     try:
-        found = msgspec.json.decode(data, type=_Version).version
+        found = decode(data, _Version).version
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return
     check_version(found, path=path, hint=RECREATE)

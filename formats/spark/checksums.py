@@ -8,6 +8,7 @@ import zlib
 import msgspec
 
 from formats.codec.crc32c import crc32c
+from formats.decoding import decode
 from formats.errors import ChecksumMismatch, Damaged
 
 HADOOP = b"crc\0"
@@ -45,7 +46,7 @@ class SparkChecksum(msgspec.Struct, frozen=True):
 def check_spark_crc(data: bytes, crc: bytes, path: str) -> bool:
     """Damaged unless the data has the size and CRC32C of Spark's checksum file; False if that has another algorithm."""
     try:
-        written = msgspec.json.decode(crc, type=SparkChecksum)
+        written = decode(crc, SparkChecksum)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise Damaged("Spark's checksum file of it is damaged", path=path) from None
     if written.main_file_size != len(data):

@@ -29,6 +29,7 @@ from abscli.engine.channels.door import is_loopback
 from abscli.engine.channels.messages import JobSpec
 from abscli.engine.drivers.java import use_java
 from abscli.engine.errors import EngineError, EngineStopped, UsageError
+from formats.decoding import decode
 from formats.native.facts import digest
 from formats.packages import require_package
 from formats.redaction import refuse_credentials
@@ -391,7 +392,7 @@ def _worker_main(data: bytes, archive: str | None) -> Callable[[Iterator[tuple[i
 
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the driver's to handle
-        spec = msgspec.json.decode(data, type=JobSpec)
+        spec = decode(data, JobSpec)
         if archive is not None:
             spec = msgspec.structs.replace(spec, root=SparkFiles.get(archive))
         use_hadoop(spec.hadoop)

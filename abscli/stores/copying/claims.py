@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from abscli.stores.copying.writer import in_the_way
+from formats.decoding import decode
 from formats.errors import FormatError, NotFound, StoreInUse
 from formats.storage import UNFINISHED, LocalStorage, ServedStorage, Storage
 from formats.timestamps import now
@@ -197,7 +198,7 @@ def _claims(storage: Storage) -> list[Claim]:
 
 def _read(storage: Storage, number: int) -> Claim | None:
     try:
-        return msgspec.json.decode(storage.read(_name(number)), type=Claim)
+        return decode(storage.read(_name(number)), Claim)
     except NotFound:
         return None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

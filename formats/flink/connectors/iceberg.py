@@ -21,6 +21,7 @@ import msgspec
 
 from formats.bounds import check_json
 from formats.codec.varint import read_varint, zigzag
+from formats.decoding import decode
 from formats.errors import Damaged, FormatError
 from formats.flink.bytes import Reader
 from formats.flink.types.strings import read_string
@@ -202,6 +203,6 @@ def _read_table(tables: Tables, directory: str, name: str) -> Table | None:
         if ".gz" in name:
             data = zlib.decompressobj(_GZIP).decompress(data, _MOST)
         check_json(data, path)
-        return msgspec.json.decode(data, type=Table)
+        return decode(data, Table)
     except (FormatError, zlib.error, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None

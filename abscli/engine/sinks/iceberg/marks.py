@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Self
 import msgspec
 
 from abscli.engine.sinks.staged.contract import without_newest
+from formats.decoding import decode
 from formats.ids import EpochId
 
 JOB, ATTEMPT, EPOCH, CLAIM = "abs.job", "abs.attempt", "abs.epoch", "abs.claim"
@@ -37,7 +38,7 @@ class Marks(msgspec.Struct, frozen=True):
     @classmethod
     def read(cls, text: str | None) -> Self:
         """None: where there is no property; ValueError where it is none of ours."""
-        return cls() if text is None else msgspec.json.decode(text, type=cls)
+        return cls() if text is None else decode(text, cls)
 
     def text(self) -> str:
         """Return the property as text."""

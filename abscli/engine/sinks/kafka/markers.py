@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from formats.decoding import decode
 from formats.ids import EpochId
 
 CONFIG = {"cleanup.policy": "compact"}
@@ -57,7 +58,7 @@ class Marks:
     def take(self, key: bytes | None, value: bytes | None) -> None:
         """The next message of the topic; one that is of another sink, or no mark, is passed over."""
         try:
-            mark = msgspec.json.decode(key or b"", type=_Key)
+            mark = decode(key or b"", _Key)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return
         if (mark.job, mark.operator, mark.topic) != self.name:
