@@ -7,7 +7,6 @@ import functools
 import json
 import os
 import re
-import shutil
 import sysconfig
 import warnings
 from collections import Counter
@@ -39,7 +38,8 @@ def write_job(name: str, folder: Path) -> Path:
         (folder / "corpus").mkdir()
         for module, path in library_files():
             first = folder / "corpus" / f"{module}.0.py"
-            shutil.copyfile(path, first)
+            # Some tests of the library are in other encodings, which a source of text refuses.
+            first.write_bytes(path.read_bytes().decode("utf-8", "replace").encode())
             for i in range(1, COPIES):
                 os.link(first, first.with_name(f"{module}.{i}.py"))
     else:
