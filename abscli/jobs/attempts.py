@@ -65,7 +65,7 @@ ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_t
 
 
 HASH_SEEDS = ("1", "2")
-"""Of the processes that take attempts in turn: `hash` of a string is another in each, as after a real restart."""
+"""Hash seeds of the two processes: `hash` of a string differs between attempts, as after a real restart."""
 
 
 class Attempts:

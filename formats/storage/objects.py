@@ -583,7 +583,7 @@ def _version(there: Any) -> Version:
 _BEYOND = re.compile("InvalidRange|416 Range Not Satisfiable|bytes 0--1/0")
 _NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|The specified bucket does not exist")
 _NO_KEYS = re.compile("/latest/api/token|/latest/meta-data/iam/security-credentials")
-"""Of the service that a client without keys asks for those of the machine."""
+"""URLs of the metadata service, which a client without keys asks for the keys of the machine."""
 _REFUSED = re.compile("status code: 40[13] ")
 """Of a list: the client says of other requests only that they were refused."""
 

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.integration
 
 MOST = 5
 ENDS = {"run": "runs", "restore": "restored", "rewrite": "restorable", "validate": "restorable"}
-"""What a command comes to that succeeds."""
+"""How a chain ends, by the command that succeeds."""
 DATA = Path(__file__).parents[1] / "data"
 _NEXT = re.compile(r"^\s*(?:Next|next): (abs .+)$", re.M)
 _QUOTED = re.compile(r"`(abs [^`]+)`")

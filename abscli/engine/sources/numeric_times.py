@@ -53,12 +53,12 @@ class NumericTimes(Around):
         self._task = task
 
     def read(self) -> pa.RecordBatch | None:
-        """As of `Source`."""
+        """See `Source`."""
         rows = self._source.read()
         return None if rows is None else self._converted(rows)
 
     def read_again(self, split: int, rows: int) -> pa.RecordBatch | NotYet | None:
-        """As of `Source`."""
+        """See `Source`."""
         batch = self._source.read_again(split, rows)
         return self._converted(batch) if isinstance(batch, pa.RecordBatch) else batch
 

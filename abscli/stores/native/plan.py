@@ -201,7 +201,7 @@ def _is_described(store: NativeStore, epochs: Sequence[int]) -> bool:
 FROM_THE_START = (
     "nothing can be restored: start the job from the beginning with `abs run JOB --store NEWDIR --take-ownership`"
 )
-"""What to do if no epoch is intact and none can be repaired."""
+"""The hint if no epoch is intact and none can be repaired."""
 
 
 def instead_of_repair(store: NativeStore) -> str:
