@@ -238,7 +238,7 @@ def _mistakes(error: BaseException) -> list[dict[str, Any]]:
 
 
 def _usage_hint(error: BaseException) -> str:
-    from formats.user_file.synonyms import meant_options
+    from abscli.cli.synonyms import meant_options
 
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "abs"

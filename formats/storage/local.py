@@ -99,7 +99,7 @@ class LocalStorage:
             self._put(full, [data], replace=replace)
 
     def put_pieces(self, path: str, pieces: Iterable[bytes]) -> None:
-        """As of `TakesPieces`."""
+        """See `TakesPieces`."""
         full = self.local_path(path)
         with writing(full):
             self._put(full, pieces, replace=False)

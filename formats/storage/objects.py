@@ -160,7 +160,7 @@ class ObjectStorage:
     def put(
         self, path: str, data: bytes | memoryview, *, replace: bool = False, identity: str | None = None
     ) -> None:
-        """As of `Putting`. identity: what the file says of itself; whoever puts it anew under the same is not told that
+        """See `Putting`. identity: what the file says of itself; whoever puts it anew under the same is not told that
         it is there."""
         import obstore
 
@@ -231,7 +231,7 @@ class ObjectStorage:
             raise Unreachable(f"the upload of {path} was aborted by another program", path=self._root)
 
     def put_pieces(self, path: str, pieces: Iterable[bytes]) -> None:
-        """As of `TakesPieces`, for names that one writer alone uses: that a file is there is looked up before, not by
+        """See `TakesPieces`, for names that one writer alone uses: that a file is there is looked up before, not by
         the request that makes it, for which obstore has no condition where it sends parts. What makes the pieces may
         not ask a bucket for anything: it runs in the client's thread."""
         if self.size(path) is not None:
@@ -346,12 +346,12 @@ class ObjectStorage:
         return None if there is None else float(there["last_modified"].timestamp())
 
     def version(self, path: str) -> Version | None:
-        """As of `ServedStorage`."""
+        """See `ServedStorage`."""
         there = self._head(path)
         return None if there is None else _version(there)
 
     def versions(self, path: str) -> Sequence[tuple[str, Version | None]]:
-        """As of `ServedStorage`."""
+        """See `ServedStorage`."""
         import obstore
 
         prefix = self._lead + check_path(path) if path else self._bucket.prefix
@@ -365,7 +365,7 @@ class ObjectStorage:
         )
 
     def read_version(self, path: str, offset: int, length: int) -> tuple[bytes, Version]:
-        """As of `ServedStorage`."""
+        """See `ServedStorage`."""
         import obstore
 
         key = self._lead + check_path(path)

@@ -1,4 +1,4 @@
-"""Words that other systems have for keys of job files and for options of the command line."""
+"""Words that other systems have for keys of job files."""
 
 from __future__ import annotations
 
@@ -13,18 +13,8 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "input": ("from",), "inputs": ("from",), "upstream": ("from",), "url": ("url_env",), "dsn": ("url_env",),
     "bootstrap_servers": ("brokers",), "topics": ("topic",), "format": ("type",), "connector": ("type",),
 }  # fmt: skip
-_OPTIONS = {
-    "--savepoint": ("--resume", "--store"), "--checkpoint": ("--resume", "--store"), "--fromSavepoint": ("--resume",),
-    "--checkpoint-dir": ("--store",), "--checkpoint-interval": ("--interval",), "--restore": ("--resume",),
-    "--json": ("--output",), "--format": ("--output",), "--topology": ("--job",),
-}  # fmt: skip
 
 
 def meant(word: str, candidates: Iterable[str]) -> str | None:
     """Return the key among `candidates` that another system calls `word`."""
     return next((name for name in _KEYS.get(word, ()) if name in candidates), None)
-
-
-def meant_options(word: str, candidates: Iterable[str]) -> tuple[str, ...]:
-    """Return the options among `candidates` that do what `word` does elsewhere."""
-    return tuple(name for name in _OPTIONS.get(word, ()) if name in candidates)

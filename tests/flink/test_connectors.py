@@ -554,7 +554,7 @@ Said = tuple[list[str], str]
 
 
 def said(capsys: pytest.CaptureFixture[str], store: object, *options: str, code: int = 0) -> Said:
-    """What `validate` finds of the files of sinks, and why it could not look."""
+    """Return the findings of `validate` about files of sinks, and the reasons why files were not checked."""
     (epoch,) = answer_of("validate", capsys, store, *options, code=code)["epochs"]
     found = [one["message"] for one in epoch["findings"] if one["code"] == "sink-part-missing"]
     return found, epoch["why_unchecked"].get("sink-part-missing", "")

@@ -192,12 +192,12 @@ class ParquetPart(TablePart):
             raise self._cannot_hold(table.schema, error) from None
 
     def finish(self) -> None:
-        """As of `PartFile`."""
+        """See `PartFile`."""
         self._put_group()
         self._writer.close()
 
     def abandon(self) -> None:
-        """As of `PartFile`. The writer would write its footer when it is collected, into a file that is closed."""
+        """See `PartFile`. The writer would write its footer when it is collected, into a file that is closed."""
         if self._schema is not None:
             with contextlib.suppress(OSError, pa.ArrowException):
                 self._writer.close()

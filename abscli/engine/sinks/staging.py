@@ -55,11 +55,11 @@ class StagingSink(ABC):
 
     @property
     def parts(self) -> tuple[SinkFile, ...]:
-        """As of `Sink`."""
+        """See `Sink`."""
         return tuple(one.part for one in self._pending)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """As of `Sink`; JobFailed where a file of the sink's type cannot hold the rows."""
+        """See `Sink`; JobFailed where a file of the sink's type cannot hold the rows."""
         if not batch.num_rows:
             return
         if self._open is None:
@@ -67,7 +67,7 @@ class StagingSink(ABC):
         self._open.write(batch)
 
     def cut(self, epoch: int) -> Callable[[], tuple[SinkFile, ...]]:
-        """As of `Sink`."""
+        """See `Sink`."""
         file, self._open = self._open, None
         if file is not None:
             self._unstaged.add(file)
@@ -94,7 +94,7 @@ class StagingSink(ABC):
             pending.staged.set_result(part)
 
     def commit(self, epoch: int) -> None:
-        """As of `Sink`."""
+        """See `Sink`."""
         self._pending = [one for one in self._pending if one.epoch > epoch]
 
     def close(self) -> None:

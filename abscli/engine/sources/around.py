@@ -25,7 +25,7 @@ class Around:
         return self._source.positions
 
     def cut(self) -> tuple[Position, ...]:
-        """As of `Source`."""
+        """See `Source`."""
         return self._source.cut()
 
     @property
@@ -49,11 +49,11 @@ class Around:
         return self._source.watermark
 
     def read(self) -> pa.RecordBatch | None:
-        """As of `Source`."""
+        """See `Source`."""
         return self._source.read()
 
     def read_again(self, split: int, rows: int) -> pa.RecordBatch | NotYet | None:
-        """As of `Source`."""
+        """See `Source`."""
         return self._source.read_again(split, rows)
 
     @property
@@ -61,9 +61,9 @@ class Around:
         return self._source.held_up
 
     def close(self) -> None:
-        """As of `Source`."""
+        """See `Source`."""
         self._source.close()
 
     def stop_at(self, offsets: Mapping[str, int] | None = None, *, lines: int | None = None) -> None:
-        """As of `Source`."""
+        """See `Source`."""
         self._source.stop_at(offsets, lines=lines)

@@ -62,7 +62,7 @@ class EventTimes(Around):
         return self._timed(self._source.positions)
 
     def cut(self) -> tuple[Position, ...]:
-        """As of `Source`."""
+        """See `Source`."""
         return self._timed(self._source.cut())
 
     def _timed(self, positions: Iterable[Position]) -> tuple[Position, ...]:
@@ -120,14 +120,14 @@ class EventTimes(Around):
         return {split for split, active in self._active.items() if active <= since}
 
     def read(self) -> pa.RecordBatch | None:
-        """As of `Source`."""
+        """See `Source`."""
         rows = self._source.read()
         if rows is not None and rows.num_rows:
             self._look_at(rows)
         return rows
 
     def read_again(self, split: int, rows: int) -> pa.RecordBatch | NotYet | None:
-        """As of `Source`."""
+        """See `Source`."""
         batch = self._source.read_again(split, rows)
         if batch is not None and not isinstance(batch, NotYet) and batch.num_rows:
             self._look_at(batch)

@@ -26,12 +26,12 @@ class PacedSource(Around):
         self._pause: pa.RecordBatch | None = None
 
     def cut(self) -> tuple[Position, ...]:
-        """As of `Source`; the next step begins."""
+        """See `Source`; the next step begins."""
         self._pause = None
         return self._source.cut()
 
     def read(self) -> pa.RecordBatch | None:
-        """As of `Source`; no rows while an epoch is awaited."""
+        """See `Source`; no rows while an epoch is awaited."""
         if self._pause is not None:
             time.sleep(TURN_SECONDS)
             return self._pause
@@ -42,7 +42,7 @@ class PacedSource(Around):
         return rows
 
     def read_again(self, split: int, rows: int) -> pa.RecordBatch | NotYet | None:
-        """As of `Source`; a step that is read again ends as it did."""
+        """See `Source`; a step that is read again ends as it did."""
         self._source.stop_at()
         batch = self._source.read_again(split, rows)
         if batch is not None and not isinstance(batch, NotYet) and batch.num_rows:

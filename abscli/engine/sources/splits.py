@@ -46,7 +46,7 @@ class Splits:
         return self._todo
 
     def stop_at(self, offsets: Mapping[str, int] | None = None, *, lines: int | None = None) -> None:
-        """As of `Source`. A split that is not among the offsets is not read."""
+        """See `Source`. A split that is not among the offsets is not read."""
         self.ends, self.rows = offsets, lines
 
     def next(self) -> str | None:
@@ -108,25 +108,25 @@ class FromSplits(ABC):
 
     @property
     def connector(self) -> dict[str, str] | None:
-        """As of `Source`."""
+        """See `Source`."""
         return None
 
     @abstractmethod
     def read(self) -> pa.RecordBatch | None:
-        """As of `Source`."""
+        """See `Source`."""
 
     def read_again(self, split: int, rows: int) -> pa.RecordBatch | None:
-        """As of `Source`: files that do not grow are read in one order, in the same batches."""
+        """See `Source`: files that do not grow are read in one order, in the same batches."""
         return self.read()
 
     def cut(self) -> tuple[Position, ...]:
-        """As of `Source`."""
+        """See `Source`."""
         return self.splits.positions
 
     def stop_at(self, offsets: Mapping[str, int] | None = None, *, lines: int | None = None) -> None:
-        """As of `Source`."""
+        """See `Source`."""
         self.splits.stop_at(offsets, lines=lines)
 
     def close(self) -> None:
-        """As of `Source`: a file that is open goes with its reader."""
+        """See `Source`: a file that is open goes with its reader."""
         self.splits.stop_at({})

@@ -107,7 +107,7 @@ class Part:
         self._memory.hold(self, self._size)
 
     def evict(self) -> None:
-        """As of `Tenant`."""
+        """See `Tenant`."""
         if self._state is not None and self._state.index.count:
             self._saved()
         self._state = None
@@ -144,7 +144,7 @@ class Part:
         return state.live() if since <= NEVER else state.changed_since(since)
 
     def forget(self, complete: int) -> None:
-        """As of `State`."""
+        """See `State`."""
         if self._state is not None:
             self._state.forget(complete)
 

@@ -4,7 +4,7 @@ The list state `streaming_committer_raw_states` has byte arrays, each with i32 v
 is: for each checkpoint that is not committed yet the requests of each subtask, each a committable of the sink's own,
 whose class is not named: those of the file sink and of Kafka's are told by their shape. They were written before the
 checkpoint, and a job that starts from it commits them again. Source: `CommittableCollectorSerializer` of Flink 2.3.0,
-the serializers of its file sink, of flink-connector-kafka 5.0 and of Iceberg 1.10; held against real jobs.
+the serializers of its file sink, of flink-connector-kafka 5.0 and of Iceberg 1.10; compared with real jobs.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class Manifest(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """What a job commits to a table if the commit of the checkpoint has not been made.
+    """The commit that a restarted job makes to a table, unless the table has the commit of the checkpoint already.
 
     operator: id of the committer.
     """

@@ -39,7 +39,7 @@ OTHERS = ""
 
 
 class AzureUploads(HttpUploads):
-    """As of `Uploads`."""
+    """See `Uploads`."""
 
     no_bucket = "ContainerNotFound"
     outcomes = frozenset({"BlobNotFound", "BlobAlreadyExists", "ConditionNotMet", "InvalidBlockList"})

@@ -30,7 +30,7 @@ OBJECT = re.compile(rf"{STAGED}/(.+)/([0-9a-f]{{26}}-[^/]*)/([0-9a-f]{{64}})", r
 
 
 class GoogleUploads(Uploads):
-    """As of `Uploads`."""
+    """See `Uploads`."""
 
     def __init__(self, uri: str) -> None:
         super().__init__(uri)

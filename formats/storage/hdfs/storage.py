@@ -222,20 +222,20 @@ class HdfsStorage:
         return None if status is None or status["type"] != "FILE" else status["modificationTime"] / 1000
 
     def version(self, path: str) -> Version | None:
-        """As of `ServedStorage`."""
+        """See `ServedStorage`."""
         with self._asking(path):
             status = self._status(self._full(path))
         return None if status is None else _version(status)
 
     def versions(self, path: str) -> Sequence[tuple[str, Version | None]]:
-        """As of `ServedStorage`."""
+        """See `ServedStorage`."""
         entries = ((status["pathSuffix"], _version(status)) for status in self._statuses(path))
         return sorted(
             (entry for entry in entries if not entry[0].startswith(UNFINISHED)), key=lambda entry: entry[0]
         )
 
     def read_version(self, path: str, offset: int, length: int) -> tuple[bytes, Version]:
-        """As of `ServedStorage`."""
+        """See `ServedStorage`."""
         data = self.read(path, offset, length)
         version = self.version(path)  # afterwards: what was written before has changed it
         if version is None:

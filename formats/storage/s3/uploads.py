@@ -24,7 +24,7 @@ OTHER_PARTS = frozenset({"InvalidPart", "InvalidPartOrder", "EntityTooSmall"})
 
 
 class S3Uploads(HttpUploads):
-    """As of `Uploads`. media_type: of the objects."""
+    """Uploads to S3. media_type: the content type of each object."""
 
     no_bucket = "NoSuchBucket"
     outcomes = GONE | OTHER_PARTS

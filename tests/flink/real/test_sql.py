@@ -1,4 +1,4 @@
-"""What `validate --for --topology` says of a SQL job in another release of Flink, and what that Flink does."""
+"""The verdict of `validate --for --topology` on a SQL job, compared with a start in that release of Flink."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _MAGIC = b"ARROW1"
 
 
 def open_arrow(path: str, columns: list[str] | None) -> RowFile:
-    """As of `OpenRowFile`."""
+    """See `OpenRowFile`."""
     with open_file(path, AHEAD_OF_ROWS) as file:
         begins = file.read(len(_MAGIC))
     return _Batches(path, columns) if begins == _MAGIC else _Stream(path, columns)
@@ -41,14 +41,14 @@ class _Batches:
         return self._schema
 
     def read(self, start: int, most: int) -> pa.RecordBatch:
-        """As of `RowFile`."""
+        """See `RowFile`."""
         number = bisect_right(self._ends, start)
         if self._batch is None or self._batch[0] != number:
             self._batch = number, self._reader.get_batch(number)
         return self._batch[1].slice(start - (self._ends[number - 1] if number else 0), most)
 
     def close(self) -> None:
-        """As of `RowFile`."""
+        """See `RowFile`."""
         self._batch = None
         self._map.close()
 
@@ -71,7 +71,7 @@ class _Stream:
         return self._schema
 
     def read(self, start: int, most: int) -> pa.RecordBatch:
-        """As of `RowFile`."""
+        """See `RowFile`."""
         if self._batch is None or start < self._first:
             self._left, self._first = self._from_start(self._fields), 0
             self._batch = next(self._left)
@@ -85,7 +85,7 @@ class _Stream:
         return iter(ipc.open_stream(self._map, options=ipc.IpcReadOptions(included_fields=fields)))
 
     def close(self) -> None:
-        """As of `RowFile`."""
+        """See `RowFile`."""
         self._batch = None
         self._map.close()
 

@@ -68,7 +68,7 @@ class CsvSource(FromLines):
         return {field.name: str(field.type) for field in self._schema}
 
     def read(self) -> pa.RecordBatch | None:
-        """As of `Source`."""
+        """See `Source`."""
         files, failures = self._files, self._parsing.failures
         rows = self._schema.empty_table()
         before = failures.count if failures is not None else 0

@@ -76,7 +76,7 @@ class FollowedSplits(Splits):
         return [*self._todo, *self.waiting]
 
     def stop_at(self, offsets: Mapping[str, int] | None = None, *, lines: int | None = None) -> None:
-        """As of `Source`. A split among the offsets is there, also where it has not been looked for."""
+        """See `Source`. A split among the offsets is there, also where it has not been looked for."""
         super().stop_at(offsets, lines=lines)
         for split in offsets or ():
             self._add(split)
@@ -84,7 +84,7 @@ class FollowedSplits(Splits):
             self._wake(offsets)
 
     def next(self) -> str | None:
-        """As of `Splits`; of several that can be read the one that is chosen."""
+        """See `Splits`; of several that can be read the one that is chosen."""
         if self.chosen is None or self.rows == 0:
             return super().next()
         return self.chosen if self.chosen in self._todo else None
@@ -179,7 +179,7 @@ class FollowingSource:
         return self._splits.positions
 
     def cut(self) -> tuple[Position, ...]:
-        """As of `Source`."""
+        """See `Source`."""
         return self._splits.positions
 
     @property
@@ -203,15 +203,15 @@ class FollowingSource:
         return self._source.held_up
 
     def close(self) -> None:
-        """As of `Source`."""
+        """See `Source`."""
         self._source.close()
 
     def stop_at(self, offsets: Mapping[str, int] | None = None, *, lines: int | None = None) -> None:
-        """As of `Source`."""
+        """See `Source`."""
         self._splits.stop_at(offsets, lines=lines)
 
     def read(self) -> pa.RecordBatch | None:
-        """As of `Source`; no rows where none have come."""
+        """See `Source`; no rows where none have come."""
         splits = self._splits
         if splits.ends is not None:
             return self._source.read()
@@ -226,7 +226,7 @@ class FollowingSource:
         return self._nothing
 
     def read_again(self, split: int, rows: int) -> pa.RecordBatch | None:
-        """As of `Source`."""
+        """See `Source`."""
         splits, batches = self._splits, list[pa.RecordBatch]()
         self.split = split
         if not rows:

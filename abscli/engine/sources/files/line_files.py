@@ -47,11 +47,11 @@ class Lines:
     """A record is a line."""
 
     def last_end(self, data: bytes) -> int:
-        """As of `Records`."""
+        """See `Records`."""
         return data.rfind(b"\n") + 1
 
     def end_of(self, data: bytes, count: int) -> int:
-        """As of `Records`."""
+        """See `Records`."""
         end = 0
         while count and end < len(data):
             end = data.find(b"\n", end) + 1 or len(data)

@@ -14,7 +14,7 @@ from abscli.engine.sources.files.row_files import plain_types
 
 
 class ParquetRows:
-    """As of `RowFile`: a row group is read batch by batch; where reading begins in its middle, it is skipped so far."""
+    """See `RowFile`: a row group is read batch by batch; where reading begins in its middle, it is skipped so far."""
 
     def __init__(self, path: str, columns: list[str] | None) -> None:
         self._file = pq.ParquetFile(arrow_file(path), memory_map=False)
@@ -31,7 +31,7 @@ class ParquetRows:
         return plain_types(self._file.schema_arrow)
 
     def read(self, start: int, most: int) -> pa.RecordBatch:
-        """As of `RowFile`."""
+        """See `RowFile`."""
         skip = 0 if start == self._at else self._begin(start)
         rows = self._left if self._left is not None and self._left.num_rows else next(self._batches)
         while skip >= rows.num_rows:
@@ -52,5 +52,5 @@ class ParquetRows:
         return start - (self._ends[group - 1] if group else 0)
 
     def close(self) -> None:
-        """As of `RowFile`."""
+        """See `RowFile`."""
         self._file.close(force=True)

@@ -65,7 +65,7 @@ class RowFilesSource(FromSplits):
         return keep_schema(self._schema)
 
     def read(self) -> pa.RecordBatch | None:
-        """As of `Source`."""
+        """See `Source`."""
         splits = self.splits
         while (name := splits.next()) is not None:
             offset = splits.offset(name)

@@ -42,7 +42,7 @@ class Lookout:
 
     @property
     def silence(self) -> tuple[float, str] | None:
-        """Since when (`time.monotonic`) a broker that the task needs has not answered, and why; None if all do."""
+        """Return when a needed broker last answered (`time.monotonic`), and its error; None if all answer."""
         quiet = time.monotonic() - self._answered > EVERY + SLOW
         if not quiet:
             return None
@@ -54,7 +54,10 @@ class Lookout:
         return seen
 
     def look(self, *, anew: bool = True) -> Seen:
-        """Look at once. Raises Unreachable. anew: with bounds of now."""
+        """Ask the brokers now. Raises Unreachable.
+
+        anew: also ask for the offsets again, if no partition was added or removed.
+        """
         topic = self._brokers.describe(self._topic, seconds=ONCE)
         if topic is not None and (anew or topic.partitions != self._bounds.keys()):
             self._bounds = dict(self._brokers.topics([self._topic], seconds=ONCE).get(self._topic, {}))

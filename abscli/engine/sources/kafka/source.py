@@ -75,38 +75,38 @@ class KafkaSource:
 
     @property
     def finished(self) -> bool:
-        """As of `Source`."""
+        """See `Source`."""
         return self._is_begun and not self._follows and all(one.is_over for one in self._partitions)
 
     @property
     def positions(self) -> tuple[Position, ...]:
-        """As of `Source`."""
+        """See `Source`."""
         return tuple(sorted((one.position for one in self._partitions), key=lambda at: at.split))
 
     def cut(self) -> tuple[Position, ...]:
-        """As of `Source`."""
+        """See `Source`."""
         return self.positions
 
     @property
     def unread(self) -> Collection[str]:
-        """As of `Source`."""
+        """See `Source`."""
         return [one.split for one in self._partitions if not one.is_over]
 
     @property
     def waiting(self) -> Collection[str]:
-        """As of `Source`. While no broker answers it is not known whether there are rows."""
+        """See `Source`. While no broker answers it is not known whether there are rows."""
         if self.held_up is not None:
             return ()
         return [one.split for one in self._partitions if one.is_waiting]
 
     @property
     def held_up(self) -> tuple[float, str] | None:
-        """As of `Source`."""
+        """See `Source`."""
         return self._lookout.silence if self._lookout is not None else None
 
     @property
     def connector(self) -> dict[str, str] | None:
-        """As of `Source`."""
+        """See `Source`."""
         return self._rows.connector
 
     @property
@@ -115,11 +115,11 @@ class KafkaSource:
         return IDLE if self._is_begun and not any(True for _ in self._partitions) else None
 
     def stop_at(self, offsets: Mapping[str, int] | None = None, *, lines: int | None = None) -> None:
-        """As of `Source`."""
+        """See `Source`."""
         self._partitions.ends, self._partitions.rows = offsets, lines
 
     def read(self) -> pa.RecordBatch | None:
-        """As of `Source`; no rows where none have come."""
+        """See `Source`; no rows where none have come."""
         self._open()
         if self._lookout is not None and (seen := self._lookout.take()) is not None:
             self._hear(seen)
@@ -135,7 +135,7 @@ class KafkaSource:
         return self._put_out(partition, ROWS if self._partitions.rows is None else min(ROWS, self._partitions.rows))
 
     def read_again(self, split: int, rows: int) -> pa.RecordBatch | NotYet | None:
-        """As of `Source`."""
+        """See `Source`."""
         self.split = split
         if not rows:
             return self._nothing
@@ -156,7 +156,7 @@ class KafkaSource:
         return pa.Table.from_batches(batches, self._rows.schema).combine_chunks().to_batches()[0]
 
     def close(self) -> None:
-        """As of `Source`."""
+        """See `Source`."""
         if self._lookout is not None:
             self._lookout.close()
         if self._consumer is not None:

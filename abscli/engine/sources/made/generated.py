@@ -76,7 +76,7 @@ class GeneratedSource:
 
     @property
     def waiting(self) -> Collection[str]:
-        """As of `Source`: all, while it is ahead of its rate."""
+        """See `Source`: all, while it is ahead of its rate."""
         return self.unread if self._is_ahead else ()
 
     @property
@@ -84,18 +84,18 @@ class GeneratedSource:
         return tuple(Position(name, done, done) for name, done in self._done.items())
 
     def cut(self) -> tuple[Position, ...]:
-        """As of `Source`."""
+        """See `Source`."""
         return self.positions
 
     def stop_at(self, offsets: Mapping[str, int] | None = None, *, lines: int | None = None) -> None:
-        """As of `Source`."""
+        """See `Source`."""
         self._ends, self._rows = offsets, lines
 
     def close(self) -> None:
-        """As of `Source`."""
+        """See `Source`."""
 
     def read(self) -> pa.RecordBatch | None:
-        """As of `Source`; no rows while it is ahead of its rate."""
+        """See `Source`; no rows while it is ahead of its rate."""
         left = {name: count for name in self._done if (count := self._may_read(name))}
         if not left:
             return None
@@ -106,7 +106,7 @@ class GeneratedSource:
         return self._make_rows(left, count)
 
     def read_again(self, split: int, rows: int) -> pa.RecordBatch | None:
-        """As of `Source`, whatever its rate allows."""
+        """See `Source`, whatever its rate allows."""
         left = {name: count for name in self._done if (count := self._may_read(name))}
         return self._make_rows(left, rows) if left else None
 

@@ -137,7 +137,7 @@ class PostgresSource:
         return () if self._position is None else (self._position,)
 
     def cut(self) -> tuple[Position, ...]:
-        """As of `Source`."""
+        """See `Source`."""
         return self.positions
 
     @property
@@ -164,11 +164,11 @@ class PostgresSource:
         return kept if end is None else {**kept, END: key_text(end)}
 
     def stop_at(self, offsets: Mapping[str, int] | None = None, *, lines: int | None = None) -> None:
-        """As of `Source`."""
+        """See `Source`."""
         self._ends, self._rows = offsets, lines
 
     def close(self) -> None:
-        """As of `Source`."""
+        """See `Source`."""
         with self._lock:
             self._closed = True
             if not self._is_reading:  # else it is closed by whom that is
@@ -177,7 +177,7 @@ class PostgresSource:
     # -- reading ------------------------------------------------------------------------------------------
 
     def read(self) -> pa.RecordBatch | None:
-        """As of `Source`; no rows while there are none, or others may commit rows before them."""
+        """See `Source`; no rows while there are none, or others may commit rows before them."""
         if self._ends is not None:
             most = self._may_read()
             return self._again(min(most, ROWS)) if most else None
@@ -193,7 +193,7 @@ class PostgresSource:
         return None if self._ended else self._nothing
 
     def read_again(self, split: int, rows: int) -> pa.RecordBatch | None:
-        """As of `Source`."""
+        """See `Source`."""
         return self._again(rows) if rows else self._nothing
 
     def _may_read(self) -> int:
