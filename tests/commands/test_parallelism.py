@@ -92,6 +92,20 @@ def test_a_plan_rescales_too_and_leads_on(folder: Path, capsys: pytest.CaptureFi
     assert "--resume --parallelism counts=3" in err
 
 
+def test_a_rescaled_job_is_drilled_and_restored_with_the_tasks_of_its_epoch(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counts = last_counts(folder)
+    assert run_command("run", capsys, *words(folder, "--resume", "--parallelism", "counts=7"))[0] == 0
+    job, plan = ("--job", folder / "job.yaml", "--engine", "inline"), folder / "plan.json"
+    code, out, err = run_command("drill", capsys, folder / "store", *job)
+    assert (code, "10 tasks" in out) == (0, True), err
+    assert run_command("plan-recovery", capsys, folder / "store", "--out", plan)[0] == 0
+    code, _, err = run_command("restore", capsys, plan, *job, "--yes")
+    assert (code, width(folder), last_counts(folder)) == (0, 7, counts), err
+    assert "--resume --parallelism counts=7" in err
+
+
 @pytest.mark.parametrize(("given", "message"), [
     ("counts", "'counts' is not OP=N"), ("counts=0", "is not OP=N"), ("counts=x", "is not OP=N"),
     ("zzz=3", "there is no operator 'zzz'; the operators are lines"),

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from abscli.planner.rescale import Change, with_parallelism
 from abscli.stores.recovery import BadOption
 from abscli.text.columns import some
-from formats.job.changes import Changes
+from formats.job.changes import NO_CHANGES, Changes
 from formats.job.expand import size_of
 from formats.job.model import MAX_CHANNELS, MAX_TASKS, Partition, Topology
 
@@ -48,9 +48,13 @@ def overridden(topology: Topology, parallelism: Mapping[str, int]) -> Topology:
     return new
 
 
-def as_taken(topology: Topology, before: Topology) -> Topology:
-    """The job of a file with as many tasks as it had in an epoch, of the graph `before`."""
-    return with_parallelism(topology, {op.id: op.parallelism for op in before.operators})
+def as_taken(topology: Topology, before: Topology, changes: Changes = NO_CHANGES) -> Topology:
+    """Return the job of a file with as many tasks as it had in an epoch.
+
+    before: the job graph of the epoch.
+    changes: of the job file, by which operators may have other ids in it.
+    """
+    return with_parallelism(topology, {changes.heir(op.id) or op.id: op.parallelism for op in before.operators})
 
 
 def _check_forward(topology: Topology, parallelism: Mapping[str, int]) -> None:

@@ -47,7 +47,7 @@ class NativeRestored(NamedTuple):
     policy: of the new epochs.
     repeats: what the restored state holds and comes again, None if unknown.
     taken_over: by sink operator, the store that it was taken over from.
-    parallelism: of the operators that the plan gives another one than the job file.
+    parallelism: of the operators that have another one than in the job file.
     """
 
     store: str
@@ -81,18 +81,17 @@ def check_plan(plan: Plan[NativePlan], store: NativeStore) -> None:
 
 
 def check_job(plan: Plan[NativePlan], store: NativeStore, topology: Topology, changes: Changes) -> None:
-    """Raise if the job is not the one that the plan is for: but for operators that are new, or of which its file says
-    what became of them, or to which the plan gives another parallelism; of a repair, but for any parallelism. OtherJob,
-    BadOption for a parallelism that the job cannot have, NoRecovery where records on their way would be lost."""
+    """Raise if the job is not the one that the plan is for.
+
+    Parallelism may differ, since the epoch and the plan determine it. Unless the plan is a repair, operators may also
+    be new, or be mentioned in the changes of the job file.
+
+    Raises OtherJob, BadOption for a parallelism that the job cannot have, NoRecovery if records would be lost.
+    """
     assert plan.body.epoch is not None
-    if plan.body.kind is PlanKind.REPAIR:
-        topology = as_taken(topology, store.topology_by_digest(plan.body.topology_sha256))
+    topology = as_taken(topology, store.topology_by_digest(plan.body.topology_sha256), changes)
     if plan.body.parallelism:
         overridden(topology, _parallelism(plan, changes))
-        before = {op.id: op.parallelism for op in store.topology(plan.body.epoch).operators}
-        topology = with_parallelism(
-            topology, {changes.heir(id) or id: before[id] for id in plan.body.parallelism if id in before}
-        )
     given = digest(canonical(topology))
     if given == plan.body.topology_sha256:
         return
@@ -149,9 +148,10 @@ def restore(
     assert plan.body.epoch is not None
     started = time.monotonic()
     numbers = _parallelism(plan, options.changes)
-    given, topology = topology, overridden(topology, numbers)
     to = None if to is None else local_name(to)
     store = NativeStore(open_storage(plan.store))
+    given, taken = topology, store.topology_by_digest(plan.body.topology_sha256)
+    topology = overridden(as_taken(topology, taken, options.changes), numbers)
     target = absolute(plan.store)
     copied = to is not None and common_name(absolute(to)) != common_name(target)
     if to is not None and copied:
@@ -196,6 +196,7 @@ def restore(
         on_news=on_news,
     )
     manifest = NativeStore(open_writable(target)).manifest(outcome.epoch)
+    by_file = {op.id: op.parallelism for op in given.operators}
     return NativeRestored(
         store=target,
         epoch=outcome.epoch,
@@ -209,7 +210,7 @@ def restore(
         policy=outcome.policy,
         repeats=outcome.repeats,
         taken_over=outcome.taken_over,
-        parallelism=plan.body.parallelism,
+        parallelism={op.id: op.parallelism for op in topology.operators if op.parallelism != by_file[op.id]},
     )
 
 
